@@ -1,5 +1,7 @@
 """The configurations of the depth loop contract, and what each is compared by; runs under any Keras backend."""
 
+import json
+
 import keras
 import numpy as np
 from keras import ops
@@ -18,12 +20,14 @@ FEATURES = {
     "masked_lm_weights": np.array([[1, 1], [1, 0], [1, 1]], "float32"),
     "next_sentence_labels": np.array([[0], [1], [1]], "int32"),
 }
+TOKENS = {name: FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")}
+TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
 PACKED = FEATURES | {
     "sequence_ids": np.repeat([[1, 2, 3]], [5, 3, 4], axis=1).repeat(3, axis=0).astype("int32"),
     "sequence_starts": np.array([[0, 5, 8]] * 3, "int32"),
 }
 # Two targets a row, a memory of three columns, and one reversed row.
-STREAMS = {name: FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")} | {
+STREAMS = TOKENS | {
     "query_positions": FEATURES["masked_lm_positions"],
     "perm_mask": (RNG.random((3, LENGTH, LENGTH)) < 0.4).astype("float32"),
     "is_reversed": np.array([0, 1, 0], "int32"),
@@ -40,7 +44,7 @@ EVERYTHING = dict(
 )  # fmt: skip
 # A number of steps, since rows that stop by a tolerance may do so a step apart.
 SOLVED = {"equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4, "num_hidden_layers": 3}
-CONFIGS: dict[str, dict] = {
+CONFIGS: dict[str, dict] = json.loads("""{
     "shared": {"num_hidden_layers": 3},
     "groups": {"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2},
     "unshared": {"sharing": "none", "num_hidden_layers": 2},
@@ -50,7 +54,8 @@ CONFIGS: dict[str, dict] = {
     "low rank of one half": {"depth_lora_rank": 2, "depth_lora_target": "attention", "depth_plan": "2x2r"},
     "act": {"halting": "act", "halting_threshold": 0.05},
     "tensor2tensor's act": {"halting": "act_t2t", "hyper_connections": 2, "num_hidden_layers": 3},
-    "random depth": {"num_hidden_layers": 6, "depth_plan": "1+1x4+1", "random_depth_min": 3},
+    "random depth": {"num_hidden_layers": 6, "depth_plan": "1+1x4+1", "random_depth_min": 3}
+}""") | {
     "window every other step": WINDOW | {"num_hidden_layers": 5},
     "modern block": MODERN | {"num_hidden_layers": 3, "num_hidden_groups": 2},
     "modern block, packed": MODERN | {"depth_plan": "1+1x2", "num_hidden_layers": 3},

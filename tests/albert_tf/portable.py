@@ -6,14 +6,14 @@ from pathlib import Path
 import keras
 import numpy as np
 from keras import ops
+from numpy.testing import assert_allclose
 
 import albert_tf
-from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, encoder_of, filled, inputs, small, trained
+from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, TEXTS, encoder_of, filled, inputs, small, trained
 from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
 LABELS = np.array([0, 1, 1])
-TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
 # Of every configuration with code of its own for JAX the largest; a compilation costs 2 to 4 s.
 COMPILED = {
     "everything": "loop",
@@ -77,7 +77,7 @@ def functional_models_answer_as_calls_do() -> None:
     paths, expected = zip(*keras.tree.flatten_with_path(model.predict_on_batch(TEXTS)))
     assert paths == tuple(path for path, _ in keras.tree.flatten_with_path(outputs))
     for found, value in zip(keras.tree.flatten(outputs), expected):
-        np.testing.assert_allclose(found, value, atol=1e-5)
+        assert_allclose(found, value, atol=1e-5)
 
 
 def numbers_out_of_range_are_nan_or_an_error() -> None:
@@ -141,7 +141,7 @@ def updates_use_one_kernel_for_attention() -> None:
             found[fuses].append(float(steps.results()["loss"]))
         # One for each step of depth, when the update is traced.
         assert len(calls) == 2 * fuses, calls
-    np.testing.assert_allclose(found[True], found[False], atol=1e-4)
+    assert_allclose(found[True], found[False], atol=1e-4)
     assert found[True][-1] < found[True][0] - 0.05, found
 
 

@@ -1,5 +1,6 @@
-"""Tables of what is refused, a line each: flags as a user gives them, " => ", and a pattern of the sentence."""
+"""What is refused: errors of ours, and tables of flags as a user gives them, " => ", and a pattern of the error."""
 
+import contextlib
 import dataclasses
 import shlex
 
@@ -8,6 +9,14 @@ from absl import flags
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import define_flags
+
+
+@contextlib.contextmanager
+def refused(match: str):
+    """Asserts that the block ends with an error of ours: one line, in which the pattern is found."""
+    with pytest.raises(UserError, match=match) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)
 
 
 def changed(settings, line: str):
@@ -26,5 +35,5 @@ def lines(table: str) -> list[str]:
 def assert_refused(line: str, settings, run) -> None:
     """Asserts that `run` of settings changed by the line's flags ends with its sentence."""
     given, _, said = line.partition("=> ")
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         run(changed(settings, given))

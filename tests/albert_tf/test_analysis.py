@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertConfig, AlbertEncoder, loading
 from albert_tf.analysis.__main__ import CostSettings
@@ -15,8 +16,8 @@ from albert_tf.analysis.layer_distances import LayerDistancesSettings
 from albert_tf.analysis.layer_distances import main as measure
 from albert_tf.checkpoints import save_official
 from albert_tf.conversion import convert
-from tests.albert_tf.tiny import batch, small
-from tfrecords.base.errors import UserError
+from tests.albert_tf.refusals import refused
+from tests.albert_tf.tiny import batch, small, table
 
 GOLD = Path(__file__).parent / "gold"
 
@@ -43,7 +44,7 @@ def test_counts_round_to_the_papers_table(name):
 def test_the_cost_of_another_depth(capsys):
     print_costs(CostSettings(configs="albert_base_v2", depth=6))
     assert capsys.readouterr().out.splitlines()[1].split()[1] == "6"
-    with pytest.raises(UserError, match=r"bert_base_uncased: depth 6 cannot be run.*--configs says which"):
+    with refused(r"bert_base_uncased: depth 6 cannot be run.*--configs says which"):
         print_costs(CostSettings(configs="albert_base_v2,bert_base_uncased", depth=6))
 
 
@@ -54,8 +55,8 @@ def test_distances_of_known_vectors_and_their_files(tmp_path):
             return {"hidden_states": [first, turned, 2 * turned]}
 
     turn, stretch = layer_distances(Fixed(), {"input_mask": np.array([[1, 0]])})
-    np.testing.assert_allclose(turn, (1, 5, 0, 90), atol=1e-9)
-    np.testing.assert_allclose(stretch, (2, 4, 1, 0), atol=1e-6)
+    assert_allclose(turn, (1, 5, 0, 90), atol=1e-9)
+    assert_allclose(stretch, (2, 4, 1, 0), atol=1e-6)
     looped = layer_distances(AlbertEncoder(small(), walk="loop"), batch())
     assert [distance.step for distance in looped] == [1, 2]
     curves = {"a": [Distance(1, 2.0, 0.5, 60.0)], "b": [Distance(1, 1.0, 1.0, 0.0), Distance(2, 0.5, 1.0, 0.0)]}
@@ -73,7 +74,7 @@ def test_converting_there_and_back(tmp_path):
     convert(tmp_path / "m.keras", tmp_path / "back", "official")
     data = "model.ckpt-best.data-00000-of-00001"
     assert (tmp_path / "back" / data).read_bytes() == (gold / data).read_bytes()
-    with pytest.raises(UserError, match="no model at '/nowhere'"):
+    with refused("no model at '/nowhere'"):
         convert("/nowhere", tmp_path / "n.keras", "keras")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "m.keras"]
 
@@ -89,21 +90,21 @@ def test_the_distance_command(tmp_path, shared, capsys):
     measure(LayerDistancesSettings(models=str(tmp_path / "model"), **settings))
     assert capsys.readouterr().out.splitlines()[-1].startswith("wrote ")
     assert len(list(csv.DictReader((tmp_path / "out" / "distances.csv").open()))) == 12
-    with pytest.raises(UserError, match="600 is more than the model's 512 positions"):
+    with refused("600 is more than the model's 512 positions"):
         measure(LayerDistancesSettings(models=str(tmp_path / "model"), max_seq_length=600, **settings))
     save_official(AlbertEncoder(config.replace(vocab_size=300)), tmp_path / "small")
-    with pytest.raises(UserError, match="30000 pieces"):
+    with refused("30000 pieces"):
         loading.load(tmp_path / "small", tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("module", "flags", "said"),
-    [
-        ("albert_tf.convert_checkpoint", ["--input=a", "--output=b", "--from=torch", "--to=keras"], "--from=torch"),
-        ("albert_tf.analysis", ["--configs=albert_base_v3"], "no configuration is called 'albert_base_v3'"),
-        ("albert_tf.analysis", ["--configs=albert_base_v2,"], "--configs=albert_base_v2, holds an empty name"),
-    ],
-)  # fmt: skip
+WRONG = table("""
+    albert_tf.convert_checkpoint | --input=a --output=b --from=torch --to=keras | --from=torch
+    albert_tf.analysis | --configs=albert_base_v3  | no configuration is called 'albert_base_v3'
+    albert_tf.analysis | --configs=albert_base_v2, | --configs=albert_base_v2, holds an empty name
+""")
+
+
+@pytest.mark.parametrize("module, flags, said", WRONG)
 def test_commands_say_what_is_wrong(module, flags, said, run_module):
-    done = run_module(module, *flags)
+    done = run_module(module, *flags.split())
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {said}"), done.stderr

@@ -44,7 +44,7 @@ def eagerly_trained(name):
 
 
 @pytest.mark.parametrize(
-    ("walk", "name"),
+    "walk, name",
     [
         pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK))
         for case in itertools.product(LOOPS[1:], CONFIGS)
@@ -66,7 +66,7 @@ COMPILED = [(name, walk) for name in CONFIGS for walk in LOOPS] + [(name, "unrol
 
 
 @pytest.mark.parametrize(
-    ("name", "walk"),
+    "name, walk",
     [pytest.param(*case, marks=[] if case in IN_GRAPHS else pytest.mark.slow) for case in COMPILED],
 )
 def test_a_graph_gives_the_numbers_and_gradients_of_eager_steps(name, walk, in_graphs):

@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, TARGETS, make
+from tests.albert_tf.tiny import assert_alike
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -34,10 +36,10 @@ def test_without_early_exit_there_are_no_exits():
 
 def test_every_step_has_its_head_and_the_last_is_the_models(model, exits):
     assert len(model.exit_heads) == 4 and model.exit_heads[-1] is model.head
-    np.testing.assert_array_equal(exits[-1], model(FEATURES))
+    assert_array_equal(exits[-1], model(FEATURES))
     state = model.encoder(FEATURES)["hidden_states"][2]
     vectors = state if exits[1].ndim == 3 else model.encoder.pooler(state[:, 0])
-    np.testing.assert_allclose(exits[1], model.exit_heads[1](vectors), atol=1e-6)
+    assert_allclose(exits[1], model.exit_heads[1](vectors), atol=1e-6)
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
@@ -48,7 +50,7 @@ def test_a_step_is_what_a_shallower_model_says(walk, classifier):
     shallow = AlbertClassifier(CONFIG.replace(num_hidden_layers=2), 4)
     shallow.encoder.set_weights(classifier.encoder.get_weights())
     shallow.head.set_weights(classifier.exit_heads[1].get_weights())
-    np.testing.assert_allclose(model.exit_logits(FEATURES)[1], shallow(FEATURES), atol=1e-5)
+    assert_allclose(model.exit_logits(FEATURES)[1], shallow(FEATURES), atol=1e-5)
 
 
 def test_fit_moves_every_head():
@@ -65,16 +67,15 @@ def test_files_of_transformers_hold_all_exits(model, exits, tmp_path):
     save_huggingface(model, tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     for number, head in enumerate(model.exit_heads):
-        np.testing.assert_array_equal(tensors[f"classifiers.{number}.weight"], np.transpose(head.kernel))
+        assert_array_equal(tensors[f"classifiers.{number}.weight"], np.transpose(head.kernel))
     assert "classifier.weight" not in tensors and "WithPabee" in (tmp_path / "config.json").read_text()
     loaded = load_huggingface(tmp_path)
     assert type(loaded) is type(model) and len(loaded.exit_heads) == 4
-    for found, expected in zip(loaded.exit_logits(FEATURES), exits, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_alike(loaded.exit_logits(FEATURES), exits)
 
 
 def test_the_official_format_keeps_the_last_head(classifier, tmp_path):
     save_official(classifier, tmp_path)
     loaded = load_official(tmp_path)
     assert loaded.exit_heads == []
-    np.testing.assert_allclose(loaded(FEATURES), classifier(FEATURES), atol=1e-5)
+    assert_allclose(loaded(FEATURES), classifier(FEATURES), atol=1e-5)

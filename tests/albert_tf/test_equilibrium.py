@@ -1,9 +1,11 @@
 """The solver of fixed points and its gradients, on functions whose answers are known."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf.extensions.fixed_point import (
     MEMORY,
@@ -30,6 +32,10 @@ def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):
     return lambda z: ops.matmul(z, kernel) + x, x, x @ np.linalg.inv(np.eye(width) - matrix), matrix
 
 
+def solved(*args):
+    return keras.tree.map_structure(np.asarray, solve(*args))
+
+
 def each_its_own(count: int):
     return rows_of(np.ones((count, 1), "float32"))
 
@@ -37,12 +43,12 @@ def each_its_own(count: int):
 @pytest.mark.parametrize("kind", SOLVERS)
 def test_a_linear_function_is_solved(kind):
     function, x, exact, _ = linear(0.8)
-    solution = solve(function, x, each_its_own(3), Solver(kind, 1e-6, 400))
-    np.testing.assert_allclose(solution.state, exact, atol=2e-5 * np.abs(exact).max())
-    state = np.asarray(solution.state)
+    solution = solved(function, x, each_its_own(3), Solver(kind, 1e-6, 400))
+    assert_allclose(solution.state, exact, atol=2e-5 * np.abs(exact).max())
+    state = solution.state
     moved = np.linalg.norm(np.asarray(function(state)) - state, axis=1) / np.linalg.norm(state, axis=1)
-    np.testing.assert_allclose(solution.residual, moved, atol=1e-7)
-    assert (np.asarray(solution.residual) < 1e-6).all() and (np.asarray(solution.steps) < 400).all()
+    assert_allclose(solution.residual, moved, atol=1e-7)
+    assert (solution.residual < 1e-6).all() and (solution.steps < 400).all()
 
 
 def test_the_implicit_gradient_of_a_linear_function_is_exact():
@@ -60,8 +66,8 @@ def test_the_implicit_gradient_of_a_linear_function_is_exact():
         value = tf.reduce_sum(implicit(function, state, each_its_own(3), solver) * upstream)
     of_x, of_matrix = tape.gradient(value, (given, kernel))
     inverse = np.linalg.inv(np.eye(6) - matrix)
-    np.testing.assert_allclose(of_x, upstream @ inverse.T, atol=1e-5)
-    np.testing.assert_allclose(of_matrix, (x @ inverse).T @ (upstream @ inverse.T), atol=1e-4)
+    assert_allclose(of_x, upstream @ inverse.T, atol=1e-5)
+    assert_allclose(of_matrix, (x @ inverse).T @ (upstream @ inverse.T), atol=1e-4)
 
 
 def test_phantom_steps_are_damped():
@@ -72,9 +78,9 @@ def test_phantom_steps_are_damped():
         tape.watch(given)
         state = phantom(lambda z: z @ tf.constant(matrix, tf.float32) + given, tf.constant(exact, tf.float32), 2, 0.3)
         value = tf.reduce_sum(state * upstream.astype("float32"))
-    np.testing.assert_array_equal(state, exact.astype("float32"))
+    assert_array_equal(state, exact.astype("float32"))
     expected = 0.3 * upstream + 0.3 * upstream @ (0.7 * np.eye(6) + 0.3 * matrix.T)
-    np.testing.assert_allclose(tape.gradient(value, given), expected, atol=1e-5)
+    assert_allclose(tape.gradient(value, given), expected, atol=1e-5)
 
 
 def reference_anderson(function, x: np.ndarray, steps: int) -> np.ndarray:
@@ -108,12 +114,12 @@ def test_anderson_is_that_of_a_reference_in_numpy():
         own = slice(row * length, (row + 1) * length)
         for step in (1, 2, 4, 8):
             expected = reference_anderson(lambda z, own=own: np.tanh(z @ kernel + x[own]), x[own], step)
-            np.testing.assert_allclose(seen[step][own], expected, atol=2e-5)
+            assert_allclose(seen[step][own], expected, atol=2e-5)
 
 
 def test_anderson_needs_fewer_evaluations():
     function, x, _, _ = linear(0.95, width=16)
-    plain, mixed = (np.asarray(solve(function, x, each_its_own(3), Solver(kind, 1e-4, 500)).steps) for kind in SOLVERS)
+    plain, mixed = (solved(function, x, each_its_own(3), Solver(kind, 1e-4, 500)).steps for kind in SOLVERS)
     assert (mixed < plain / 3).all(), (plain, mixed)
 
 
@@ -126,14 +132,14 @@ def test_what_does_not_contract_says_so_and_gives_the_iterate_that_moves_least(k
         seen.append(np.asarray(z))
         return 1 - 1.1 * z + 3 * ops.sin(7 * z)
 
-    solution = solve(function, start, each_its_own(2), Solver(kind, 1e-3, 12))
+    solution = solved(function, start, each_its_own(2), Solver(kind, 1e-3, 12))
     seen = np.stack(seen)[:12]
     moves = np.linalg.norm(1 - 2.1 * seen + 3 * np.sin(7 * seen), axis=-1)
     moves /= np.linalg.norm(seen, axis=-1).clip(1e-30)
     best = moves.argmin(axis=0)
-    assert (np.asarray(solution.residual) > 1e-3).all() and np.asarray(solution.steps).tolist() == [12, 12]
-    np.testing.assert_allclose(solution.residual, moves.min(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(solution.state, seen[best, np.arange(2)], atol=1e-6)
+    assert (solution.residual > 1e-3).all() and solution.steps.tolist() == [12, 12]
+    assert_allclose(solution.residual, moves.min(axis=0), rtol=1e-3)
+    assert_allclose(solution.state, seen[best, np.arange(2)], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", SOLVERS)
@@ -142,10 +148,10 @@ def test_an_answer_that_is_not_finite_is_no_answer_and_spoils_no_other(kind):
         return ops.where(z > 10, z * float("inf"), 0.5 * z + 1)
 
     start = np.array([[0.0], [100.0]], "float32")
-    solution = solve(function, start, each_its_own(2), Solver(kind, 1e-5, 30))
-    np.testing.assert_allclose(solution.state, [[2.0], [100.0]], atol=1e-4)
-    assert np.asarray(solution.residual)[0] < 1e-5 and np.isinf(solution.residual[1])
-    assert np.asarray(solution.steps)[1] == 30
+    solution = solved(function, start, each_its_own(2), Solver(kind, 1e-5, 30))
+    assert_allclose(solution.state, [[2.0], [100.0]], atol=1e-4)
+    assert solution.residual[0] < 1e-5 and np.isinf(solution.residual[1])
+    assert solution.steps[1] == 30
     fixed = solve(function, start, each_its_own(2), Solver(kind, 0.0, 4))
     assert np.isfinite(fixed.residual[0]) and np.isinf(fixed.residual[1])
 
@@ -160,11 +166,11 @@ def test_a_row_has_the_same_answer_alone_and_beside_others(kind):
         def function(z):
             return ops.tanh(ops.matmul(z, kernel)) + x[rows]
 
-        return solve(function, x[rows], rows_of(weights[rows.start // 3 : rows.stop // 3]), Solver(kind, 1e-4))
+        return solved(function, x[rows], rows_of(weights[rows.start // 3 : rows.stop // 3]), Solver(kind, 1e-4))
 
     both, first = found(slice(0, 6)), found(slice(0, 3))
-    np.testing.assert_array_equal(np.asarray(both.state)[:3], first.state)
-    assert np.asarray(both.steps)[0] == np.asarray(first.steps)[0] > np.asarray(both.steps)[1]
+    assert_array_equal(both.state[:3], first.state)
+    assert both.steps[0] == first.steps[0] > both.steps[1]
 
 
 def test_padding_is_not_asked_whether_it_has_converged():
@@ -172,22 +178,22 @@ def test_padding_is_not_asked_whether_it_has_converged():
         return ops.concatenate([0.1 * z[:1] + 1, -z[1:]])
 
     x = np.ones((2, 3), "float32")
-    solution = solve(function, x, rows_of(np.array([[1.0, 0.0]])), Solver("fixed_point", 1e-3, 20))
-    assert np.asarray(solution.residual)[0] < 1e-3 and np.asarray(solution.steps)[0] < 20
+    solution = solved(function, x, rows_of(np.array([[1.0, 0.0]])), Solver("fixed_point", 1e-3, 20))
+    assert solution.residual[0] < 1e-3 and solution.steps[0] < 20
 
 
 def test_tolerance_0_is_a_fixed_number_of_steps():
     function, x, exact, _ = linear(0.5)
-    solution = solve(function, exact.astype("float32"), each_its_own(3), Solver("fixed_point", 0.0, 7))
-    assert np.asarray(solution.steps).tolist() == [7, 7, 7]
+    solution = solved(function, exact.astype("float32"), each_its_own(3), Solver("fixed_point", 0.0, 7))
+    assert solution.steps.tolist() == [7, 7, 7]
     state = x
     for _ in range(7):
         state = function(state)
-    np.testing.assert_array_equal(solve(function, x, each_its_own(3), Solver("fixed_point", 0.0, 7)).state, state)
+    assert_array_equal(solve(function, x, each_its_own(3), Solver("fixed_point", 0.0, 7)).state, state)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
     """Of random matrices, whose largest eigenvalues are complex pairs as often as not."""
     function, x, _, _ = linear(0.83, width=5, seed=seed)
-    np.testing.assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=100), 0.83, rtol=0.02)
+    assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=100), 0.83, rtol=0.02)

@@ -39,7 +39,7 @@ model.save(sys.argv[1])
 again = keras.saving.load_model(sys.argv[1])
 np.testing.assert_array_equal(again({"input_ids": ids}), model({"input_ids": ids}))
 # It compares the SavedModel's answers with those of the model.
-export(ExportSettings(model=sys.argv[1], output_dir=sys.argv[2], warm_up_lengths="8"))
+export(ExportSettings(model=sys.argv[1], output_dir=sys.argv[2], warm_up_lengths=""))
 try:
     config.replace(halting="act")
 except UserError as error:

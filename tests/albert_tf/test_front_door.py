@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder, loading
 from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.loaded import Loaded
+from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY, encoder
-from tests.albert_tf.tiny import small
-from tfrecords.base.errors import UserError
+from tests.albert_tf.tiny import small, table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-IDS = np.array([[2, 5, 3, 0], [2, 6, 3, 0]])
 TEXTS = ["a b", "b", ""]
 
 
@@ -27,11 +27,9 @@ TEXTS = ["a b", "b", ""]
 def place(tmp_path_factory):
     """Folders: a classifier of ours, the same truncated, an encoder of transformers' form, and one without files."""
     folder = tmp_path_factory.mktemp("door")
-    (folder / "notes").mkdir()
-    (folder / "notes" / "README.md").write_text("# Mine")
-    for name in ("classifier", "short", "hf", "hf_short", "empty"):
+    for name in ("classifier", "short", "hf", "hf_short", "empty", "notes", "others"):
         (folder / name).mkdir()
-        (folder / name / "vocab.txt").write_text(VOCABULARY)
+        (folder / name / {"notes": "README.md", "others": "a.txt"}.get(name, "vocab.txt")).write_text(VOCABULARY)
     (folder / "empty" / "vocab.txt").unlink()
     config = small(vocab_size=8, num_hidden_layers=1)
     AlbertClassifier(config, 2, labels=["x", "y"]).save(folder / "classifier" / "model.keras")
@@ -55,7 +53,7 @@ def embedder(place):
 
 def test_one_string_is_a_list_of_one(classifier, embedder):
     assert classifier.predict("a b") == classifier.predict(["a b"])[0]
-    np.testing.assert_array_equal(embedder.encode("a b"), embedder.encode(["a b"])[0])
+    assert_array_equal(embedder.encode("a b"), embedder.encode(["a b"])[0])
 
 
 @pytest.mark.parametrize(
@@ -71,15 +69,15 @@ def test_one_string_is_a_list_of_one(classifier, embedder):
     ids=lambda column: type(column).__name__,
 )
 def test_a_column_is_a_list(embedder, column):
-    np.testing.assert_array_equal(embedder.encode(column), embedder.encode(TEXTS))
+    assert_array_equal(embedder.encode(column), embedder.encode(TEXTS))
 
 
 def test_vectors_are_the_models_own_or_of_length_one(embedder):
     rows = embedder.preprocessor()(TEXTS)
     own = np.asarray(embedder.model(rows))
-    np.testing.assert_allclose(embedder.encode(TEXTS, normalize=False), own, atol=1e-6)
+    assert_allclose(embedder.encode(TEXTS, normalize=False), own, atol=1e-6)
     unit = embedder.encode(TEXTS, batch_size=1)
-    np.testing.assert_allclose(unit, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
+    assert_allclose(unit, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
     assert embedder.encode([]).shape == (0, 16)
 
 
@@ -87,20 +85,20 @@ def test_an_encoder_and_a_pretrainer_give_the_mean_of_their_tokens(embedder):
     core = embedder.model.encoder
     for model in (core, AlbertPretrainer(core)):
         loaded = Loaded(model, embedder.tokenizer, {})
-        np.testing.assert_allclose(loaded.encode(TEXTS), embedder.encode(TEXTS), atol=1e-6)
+        assert_allclose(loaded.encode(TEXTS), embedder.encode(TEXTS), atol=1e-6)
 
 
 def test_a_prompt_goes_before_each_text(embedder):
     task = {"prompts": {"query": "b ", "passage": "a "}, "default_prompt_name": "passage"}
     asked = Loaded(embedder.model, embedder.tokenizer, task)
-    np.testing.assert_array_equal(asked.encode(["a"], prompt_name="query"), embedder.encode(["b a"]))
-    np.testing.assert_array_equal(asked.encode(["a"]), embedder.encode(["a a"]))
+    assert_array_equal(asked.encode(["a"], prompt_name="query"), embedder.encode(["b a"]))
+    assert_array_equal(asked.encode(["a"]), embedder.encode(["a a"]))
 
 
 def test_similarity_is_of_texts_or_vectors_and_as_the_folder_says(embedder):
     vectors = embedder.encode(TEXTS)
     expected = vectors @ vectors[:2].T
-    np.testing.assert_allclose(embedder.similarity(TEXTS, vectors[:2]), expected, atol=1e-6)
+    assert_allclose(embedder.similarity(TEXTS, vectors[:2]), expected, atol=1e-6)
     assert embedder.similarity("a b", "b") == pytest.approx(float(expected[0, 1]), abs=1e-6)
     raw = embedder.encode(TEXTS, normalize=False)
     sides = raw[:, None] - raw[None]
@@ -110,7 +108,7 @@ def test_similarity_is_of_texts_or_vectors_and_as_the_folder_says(embedder):
         "manhattan": -np.abs(sides).sum(-1),
     }.items():
         other = Loaded(embedder.model, embedder.tokenizer, {"similarity_fn_name": name})
-        np.testing.assert_allclose(other.similarity(TEXTS, TEXTS), scores, atol=1e-5)
+        assert_allclose(other.similarity(TEXTS, TEXTS), scores, atol=1e-5)
 
 
 def test_show_progress_counts_on_stderr(embedder, capfd):
@@ -163,7 +161,7 @@ def test_a_model_that_cannot_be_put_in_place_leaves_the_one_before(place, tmp_pa
 
     with monkeypatch.context() as broken:
         broken.setattr("albert_tf.saving.os.replace", fail)
-        with pytest.raises(UserError, match=r"cannot write the folder '.*saved': Device or resource busy; choose"):
+        with refused(r"cannot write the folder '.*saved': Device or resource busy; choose"):
             loaded.save(tmp_path / "saved", overwrite=True)
     assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "saved").iterdir()) == before
     assert list(tmp_path.iterdir()) == [tmp_path / "saved"]
@@ -179,7 +177,7 @@ def test_a_link_stays_and_the_own_folder_is_refused(place, tmp_path, monkeypatch
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(UserError, match=r"this process works in the folder '\.'"):
+    with refused(r"this process works in the folder '\.'"):
         loaded.save(".")
 
 
@@ -201,7 +199,7 @@ def test_export_is_one_call_and_equal_to_the_command(place, classifier, tmp_path
     assert version == tmp_path / "served" / "3"
     served = tf.saved_model.load(str(version)).signatures["serving_default"](text=tf.constant(TEXTS))
     expected = [list(answer["probabilities"].values()) for answer in classifier.predict(TEXTS)]
-    np.testing.assert_allclose(served["probabilities"], expected, atol=1e-5)
+    assert_allclose(served["probabilities"], expected, atol=1e-5)
     manifest = json.loads((version / "assets.extra" / "manifest.json").read_text())
     assert manifest["inputs"] == "text" and manifest["export"]["model"] == str(place / "classifier")
 
@@ -231,143 +229,112 @@ def test_bfloat16_on_a_cpu_without_it_is_said_once(tmp_path, caplog, monkeypatch
     warn_of_bfloat16.cache_clear()
 
 
-def dataset(ids, labels=None):
-    given = {"input_ids": ids} if labels is None else ({"input_ids": ids}, np.array(labels))
-    return tf.data.Dataset.from_tensor_slices(given).batch(2)
-
-
-LOADED = {
-    "predict None": (lambda c: c.predict(None), "texts is a NoneType"),
-    "predict a number": (lambda c: c.predict(3), "texts is a int, 3; give a list"),
-    "predict [None]": (lambda c: c.predict([None]), r"texts\[0\] is None, a NoneType; give strings"),
-    "a None among texts": (lambda c: c.predict(["a", None]), r"texts\[1\] is None"),
-    "a NaN among texts": (lambda c: c.predict(["a", float("nan")]), r"texts\[1\] is nan, a float"),
-    "a list among texts": (lambda c: c.predict([["a"]]), r"texts\[0\] is \['a'\], a list"),
-    "a dict": (lambda c: c.predict({"text": "a"}), "texts is a dict"),
-    "a set": (lambda c: c.predict({"a"}), "texts is a set"),
-    "a table": (lambda c: c.predict(pyarrow.table({"t": ["a"]})), "a table; give one of its columns"),
-    "a null in a column": (lambda c: c.predict(pyarrow.array(["a", None])), r"texts\[1\] is None"),
-    "bytes of no text": (lambda c: c.predict([b"\xff"]), r"texts\[0\] is no UTF-8"),
-    "one and a list": (lambda c: c.predict("a", ["b"]), "one is a string and the other is not"),
-    "a list and one": (lambda c: c.predict(["a"], "b"), "one is a string and the other is not"),
-    "unequal pairs": (lambda c: c.predict(["a"], ["b", "a"]), "1 texts but 2 second ones"),
-    "batch_size 0": (lambda c: c.predict(["a"], batch_size=0), "batch_size=0 must be a whole number"),
-    "batch_size -1": (lambda c: c.predict(["a"], batch_size=-1), "batch_size=-1 must be"),
-    "batch_size as text": (lambda c: c.predict(["a"], batch_size="8"), "batch_size='8' must be"),
-    "vectors of a classifier": (lambda c: c.encode("a"), "an AlbertClassifier makes no vectors; call predict"),
-    "similarity of a classifier": (lambda c: c.similarity("a", "b"), "makes no vectors"),
-    "rows too long": (lambda c: c.preprocessor(9999), "more than the model's 32 positions"),
-    "rows too short": (lambda c: c.preprocessor(1), "leaves no room for text"),
-    "length as text": (lambda c: c.preprocessor("12"), "max_seq_length='12' must be a whole number"),
-    "length below 0": (lambda c: c.preprocessor(-1), "max_seq_length=-1 must be"),
-    "unknown feature": (lambda c: c.preprocessor(features=["ids"]), r"features=\['ids'\] must be a list of some of"),
-    "features as text": (lambda c: c.preprocessor(features="input_ids"), "features='input_ids' must be a list"),
-    "no features": (lambda c: c.preprocessor(features=[]), r"features=\[\] must be a list"),
-    "pairs without segments": (lambda c: c.preprocessor(features=["input_ids"])(["a"], ["b"]), "of pairs segment_ids"),
-    "unknown option": (lambda c: c.export("x", comput="int8"), "no option 'comput'; did you mean 'compute'"),
-    "option of loading": (lambda c: c.export("x", depth=2), "'depth' is of albert_tf.load"),
-    "unknown value": (lambda c: c.export("x", compute="float16"), "float16 is unknown; choose one of float32"),
-    "value of another type": (lambda c: c.export("x", version="one"), "version='one' must be of type int"),
-    "exported nowhere": (lambda c: c.export(""), "'' is no path; name a folder"),
-    "exported to None": (lambda c: c.export(None), "None is no path; name a folder"),
-    "saved nowhere": (lambda c: c.save(""), "'' is no path; name a folder"),
-    "saved to None": (lambda c: c.save(None), "None is no path; name a folder"),
-    "no classes": (lambda c: AlbertClassifier(c.model.encoder, 0), "num_classes=0 must be a whole number of 1 or"),
-    "classes as text": (lambda c: AlbertClassifier(c.model.encoder, "2"), "num_classes='2' must be a whole number"),
-    "lengths that are none": (lambda c: c.export("x", warm_up_lengths="a"), "not a comma-separated list"),
+# A method of a loaded model, its arguments, those by name, and the error.
+METHODS = table(r"""
+    predict      | [null]                | {}                      | texts is a NoneType
+    predict      | [3]                   | {}                      | texts is a int, 3; give a list
+    predict      | [[null]]              | {}                      | texts\[0\] is None, a NoneType; give strings
+    predict      | [["a", NaN]]          | {}                      | texts\[1\] is nan, a float
+    predict      | [[["a"]]]             | {}                      | texts\[0\] is \['a'\], a list
+    predict      | [{"text": "a"}]       | {}                      | texts is a dict
+    predict      | ["a", ["b"]]          | {}                      | one is a string and the other is not
+    predict      | [["a"], "b"]          | {}                      | one is a string and the other is not
+    predict      | [["a"], ["b", "a"]]   | {}                      | 1 texts but 2 second ones
+    predict      | [["a"]]               | {"batch_size": 0}       | batch_size=0 must be a whole number
+    predict      | [["a"]]               | {"batch_size": "8"}     | batch_size='8' must be
+    encode       | ["a"]                 | {}                      | an AlbertClassifier makes no vectors; call predict
+    similarity   | ["a", "b"]            | {}                      | makes no vectors
+    preprocessor | [9999]                | {}                      | more than the model's 32 positions
+    preprocessor | [1]                   | {}                      | leaves no room for text
+    preprocessor | ["12"]                | {}                      | max_seq_length='12' must be a whole number
+    preprocessor | [-1]                  | {}                      | max_seq_length=-1 must be
+    preprocessor | []                    | {"features": ["ids"]}   | features=\['ids'\] must be a list of some of
+    preprocessor | []                    | {"features": "ids"}     | features='ids' must be a list
+    preprocessor | []                    | {"features": []}        | features=\[\] must be a list
+    export       | ["x"]                 | {"comput": "int8"}      | no option 'comput'; did you mean 'compute'
+    export       | ["x"]                 | {"depth": 2}            | 'depth' is of albert_tf.load
+    export       | ["x"]                 | {"compute": "float16"}  | float16 is unknown; choose one of float32
+    export       | ["x"]                 | {"version": "one"}      | version='one' must be of type int
+    export       | ["x"]                 | {"warm_up_lengths": "a"} | not a comma-separated list
+    export       | [""]                  | {}                      | '' is no path; name a folder
+    export       | [null]                | {}                      | None is no path; name a folder
+    save         | [""]                  | {}                      | '' is no path; name a folder
+    save         | [null]                | {}                      | None is no path; name a folder
+    save         | ["hf"]                | {"overwrite": "no"}     | overwrite='no' must be
+    save         | ["hf"]                | {}                      | is not empty; choose another
+    save         | ["others"]            | {"overwrite": true}     | which save did not write
+    save         | ["notes"]             | {"overwrite": true}     | README.md
+    save         | ["hf/vocab.txt"]      | {}                      | is a file; name a folder
+    save         | ["hf/vocab.txt/x"]    | {}                      | cannot write to
+""")
+# A folder of a module's fixture, options of loading, and the error.
+FOLDERS = table(r"""
+    nowhere        | {}                         | no model at 'nowhere': there is no such file or folder
+    nowhere/x.keras | {}                        | nowhere/x\.keras
+    albert_base_v2 | {}                         | no model at 'albert_base_v2': there
+    empty          | {}                         | no model at
+    short          | {}                         | model.keras' is not whole: .* bytes
+    hf_short       | {}                         | model.safetensors' is not whole
+    hf             | {"lower_case": "no"}       | lower_case='no' must be True, False or
+    hf             | {"depth": true}            | depth=True must be a whole number of layers
+    hf             | {"depth": "3"}             | depth='3' must be a whole number of layers
+    a/b            | {"revision": 3}            | revision=3 must be a branch, tag or
+    hf             | {"revision": "v1"}         | revision 'v1' is for models of the hub
+    hf://a/b       | {"revision": "v1"}         | 'hf://a/b' is a preset; leave it out
+    a/b@v1         | {"revision": "v2"}         | names a revision, and revision='v2' another
+    classifier     | {"labels": ["a", "a"]}     | labels name a class twice: a, a
+    classifier     | {"labels": ["a"]}          | 1 labels for 2 classes
+    classifier     | {"labels": "ab"}           | labels='ab' is a str; give a list
+    classifier     | {"labels": [null, "x"]}    | has one without a name; give
+    classifier     | {"labels": 3}              | labels=3 is a int; give
+    hf             | {"labels": ["a"]}          | labels name classes, and the
+    hf             | {"allow_pickle": "no"}     | allow_pickle='no' must be True or
+    hf             | {"other_tokenizer": "no"}  | 'no' must be True or False
+    hf             | {"tokenizer": 3}           | tokenizer=3 must be a path, a name of
+""")
+# Of what JSON has no form for: called with a loaded classifier and an encoder.
+OTHERS = {
+    "texts is a set": lambda c, e: c.predict({"a"}),
+    "a table; give one of its columns": lambda c, e: c.predict(pyarrow.table({"t": ["a"]})),
+    r"texts\[1\] is None": lambda c, e: c.predict(pyarrow.array(["a", None])),
+    r"texts\[0\] is no UTF-8": lambda c, e: c.predict([b"\xff"]),
+    "of pairs segment_ids": lambda c, e: c.preprocessor(features=["input_ids"])(["a"], ["b"]),
+    "num_classes=0 must be a whole number of 1 or": lambda c, e: AlbertClassifier(e.model, 0),
+    "num_classes='2' must be a whole number": lambda c, e: AlbertClassifier(e.model, "2"),
+    "load takes a path, a name, or a model": lambda c, e: loading.load(3),
+    "path='' is empty; give a folder, a file or a name": lambda c, e: loading.load(""),
+    "cannot look for 'a*': File name too long": lambda c, e: loading.load("a" * 5000),
+    "the model is in memory; leave it out": lambda c, e: loading.load(e.model, revision="v1"),
+    "is a set; give a list of names": lambda c, e: loading.load("classifier", labels={"a", "b"}),
+    "tokenizer is one loaded already": lambda c, e: loading.load("hf", c.tokenizer, lower_case=True),
+    "'q' is no prompt of the model": lambda c, e: e.encode("a", prompt_name="q"),
+    "normalize='no' must be True": lambda c, e: e.encode("a", normalize="no"),
+    "cannot be c": lambda c, e: e.similarity("a", np.ones((2, 3), "f")),
 }
-MODELS = {
-    "text to predict": (lambda m: m.predict(["text"]), r"call loaded\.predict\(texts\)"),
-    "one text to predict": (lambda m: m.predict("text"), r"call loaded\.predict\(texts\)"),
-    "an array of texts": (lambda m: m.predict(np.array(["text"])), r"call loaded\.predict\(texts\)"),
-    "texts to a call": (lambda m: m(["text"]), r"call loaded\.predict\(texts\)"),
-    "texts to fit": (lambda m: m.fit(["text"], [0]), r"call loaded\.predict\(texts\)"),
-    "id to a call": (lambda m: m({"input_ids": IDS + 90}), "input_ids: 92 at .* is not from 0 to 7"),
-    "id below 0": (lambda m: m({"input_ids": IDS - 9}), "input_ids: -7 at .* is not from 0 to 7"),
-    "segment to a call": (lambda m: m({"input_ids": IDS, "segment_ids": IDS}), "segment_ids: 2 at .* from 0 to 1"),
-    "id to predict": (lambda m: m.predict({"input_ids": IDS + 90}, verbose=0), "input_ids: 92 at"),
-    "id to fit": (lambda m: m.fit({"input_ids": IDS + 90}, np.array([0, 1]), verbose=0), "input_ids: 92 at"),
-    "label to fit": (
-        lambda m: m.fit({"input_ids": IDS}, np.array([0, 2]), verbose=0),
-        r"labels: 2 at \[1\] is not from",
-    ),
-    "label between": (lambda m: m.fit({"input_ids": IDS}, np.array([0, 0.5]), verbose=0), "labels: 0.5 is no class"),
-    "label below 0": (lambda m: m.fit({"input_ids": IDS}, np.array([0, -1]), verbose=0), "labels: -1 at"),
-    "id in a dataset": (lambda m: m.fit(dataset(IDS + 90, [0, 1]), verbose=0), "92 .*is not from 0 to 7"),
-    "id in a dataset to predict": (lambda m: m.predict(dataset(IDS + 90), verbose=0), "92 .*is not from 0 to 7"),
-    "label in a dataset": (lambda m: m.fit(dataset(IDS, [0, 2]), verbose=0), "labels: 2 in a batch .* from 0 to 1"),
-}
-PLACES = {
-    "nothing": (lambda p: loading.load(None), "load takes a path, a name, or a model"),
-    "a number": (lambda p: loading.load(3), "load takes a path, a name, or a model"),
-    "no name": (lambda p: loading.load(""), "path='' is empty; give a folder, a file or a name"),
-    "lower_case as text": (lambda p: loading.load(p / "hf", lower_case="no"), "lower_case='no' must be True, False or"),
-    "depth as a truth": (lambda p: loading.load(p / "hf", depth=True), "depth=True must be a whole number of layers"),
-    "depth as text": (lambda p: loading.load(p / "hf", depth="3"), "depth='3' must be a whole number of layers"),
-    "a revision as a number": (lambda p: loading.load("a/b", revision=3), "revision=3 must be a branch, tag or"),
-    "no folder": (lambda p: loading.load("nowhere"), "no model at 'nowhere': there is no such file or folder"),
-    "a configuration's name": (lambda p: loading.load("albert_base_v2"), "no model at 'albert_base_v2': there"),
-    "a name of 5,000 letters": (lambda p: loading.load("a" * 5000), "cannot look for 'a*': File name too long"),
-    "no file": (lambda p: loading.load("nowhere/x.keras"), r"nowhere/x\.keras"),
-    "an empty folder": (lambda p: loading.load(p / "empty"), "no model at"),
-    "truncated .keras": (lambda p: loading.load(p / "short"), "model.keras' is not whole: .* bytes"),
-    "truncated safetensors": (lambda p: loading.load(p / "hf_short"), "model.safetensors' is not whole"),
-    "revision of a folder": (lambda p: loading.load(p / "hf", revision="v1"), "revision 'v1' is for models of the hub"),
-    "revision in memory": (lambda p: loading.load(encoder(), revision="v1"), "the model is in memory; leave it out"),
-    "revision of a preset": (lambda p: loading.load("hf://a/b", revision="v1"), "'hf://a/b' is a preset; leave it out"),
-    "two revisions": (lambda p: loading.load("a/b@v1", revision="v2"), "names a revision, and revision='v2' another"),
-    "a label twice": (lambda p: loading.load(p / "classifier", labels=["a", "a"]), "labels name a class twice: a, a"),
-    "too few labels": (lambda p: loading.load(p / "classifier", labels=["a"]), "1 labels for 2 classes"),
-    "labels as text": (lambda p: loading.load(p / "classifier", labels="ab"), "labels='ab' is a str; give a list"),
-    "labels as a set": (lambda p: loading.load(p / "classifier", labels={"a", "b"}), "is a set; give a list of names"),
-    "no label": (lambda p: loading.load(p / "classifier", labels=(None, "x")), "has one without a name; give"),
-    "allow_pickle as text": (lambda p: loading.load(p / "hf", allow_pickle="no"), "allow_pickle='no' must be True or"),
-    "other_tokenizer as text": (lambda p: loading.load(p / "hf", other_tokenizer="no"), "'no' must be True or False"),
-    "labels as a number": (lambda p: loading.load(p / "classifier", labels=3), "labels=3 is a int; give"),
-    "a tokenizer as a number": (lambda p: loading.load(p / "hf", tokenizer=3), "tokenizer=3 must be a path, a name of"),
-    "rules of a tokenizer in memory": (
-        lambda p: loading.load(p / "hf", loading.load(p / "hf").tokenizer, lower_case=True),
-        "tokenizer is one loaded already",
-    ),
-    "saved over a user's README": (lambda p: loading.load(p / "hf").save(p / "notes", overwrite=True), "README.md"),
-    "labels of an encoder": (lambda p: loading.load(p / "hf", labels=["a"]), "labels name classes, and the"),
-    "no such prompt": (lambda p: loading.load(p / "hf").encode("a", prompt_name="q"), "'q' is no prompt of the model"),
-    "vectors of two lengths": (lambda p: loading.load(p / "hf").similarity("a", np.ones((2, 3), "f")), "cannot be c"),
-    "normalize as text": (lambda p: loading.load(p / "hf").encode("a", normalize="no"), "normalize='no' must be True"),
-    "overwrite as text": (lambda p: loading.load(p / "hf").save(p / "hf", overwrite="no"), "overwrite='no' must be"),
-    "saved over a model": (lambda p: loading.load(p / "hf").save(p / "hf"), "is not empty; choose another"),
-    "saved over other files": (lambda p: loading.load(p / "hf").save(p, overwrite=True), "which save did not write"),
-    "saved as a file": (lambda p: loading.load(p / "hf").save(p / "hf" / "vocab.txt"), "is a file; name a folder"),
-    "saved below a file": (lambda p: loading.load(p / "hf").save(p / "hf" / "vocab.txt" / "x"), "cannot write to"),
-    "no tokenizer": (lambda p: Loaded(encoder(), None, {}).predict("a"), "there is no tokenizer next to the model"),
-}  # fmt: skip
 
 
-def refused(call, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("case", LOADED)
-def test_what_a_loaded_model_cannot_do_is_one_line(classifier, case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    call, message = LOADED[case]
-    refused(lambda: call(classifier), message)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("case", MODELS)
-def test_what_a_model_cannot_read_is_one_line(case):
-    model = AlbertClassifier(small(vocab_size=8, num_hidden_layers=1), 2)
-    model.compile()
-    call, message = MODELS[case]
-    refused(lambda: call(model), message)
-
-
-@pytest.mark.parametrize("case", PLACES)
-def test_what_cannot_be_loaded_or_saved_is_one_line(place, case):
+@pytest.fixture
+def unchanged(place, monkeypatch):
+    """Works in the folder of models, in which nothing may be written."""
+    monkeypatch.chdir(place)
     before = sorted(place.rglob("*"))
-    call, message = PLACES[case]
-    refused(lambda: call(place), message)
+    yield
     assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize("method, arguments, options, message", METHODS)
+def test_what_a_loaded_model_cannot_do_is_one_line(classifier, unchanged, method, arguments, options, message):
+    with refused(message):
+        getattr(classifier, method)(*json.loads(arguments), **json.loads(options))
+
+
+@pytest.mark.parametrize("folder, options, message", FOLDERS)
+def test_what_cannot_be_loaded_is_one_line(unchanged, folder, options, message):
+    with refused(message):
+        loading.load(folder, **json.loads(options))
+
+
+@pytest.mark.parametrize("message", OTHERS)
+def test_other_wrong_arguments_are_one_line(classifier, place, unchanged, message):
+    with refused(message):
+        OTHERS[message](classifier, loading.load("hf"))

@@ -6,6 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import albert_tf
 from albert_tf import AlbertEncoder, AlbertSpanPredictor
@@ -137,17 +138,17 @@ def test_a_functional_model_answers_as_a_call_does_and_is_saved(name, tmp_path):
         found = leaves(graph(features, training=training))
         assert found.keys() == expected.keys()
         for key, value in expected.items():
-            np.testing.assert_allclose(numpy(found[key]), numpy(value), **tolerance, err_msg=key)
+            assert_allclose(numpy(found[key]), numpy(value), **tolerance, err_msg=key)
     if name in SAVED:
         graph.save(tmp_path / "graph.keras")
         again = leaves(keras.saving.load_model(tmp_path / "graph.keras")(features))
         assert again.keys() == expected.keys()
         for key, value in leaves(graph(features)).items():
-            np.testing.assert_allclose(numpy(again[key]), numpy(value), atol=1e-6, err_msg=key)
+            assert_allclose(numpy(again[key]), numpy(value), atol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize(
-    ("walk", "key"),
+    "walk, key",
     [
         ("unrolled", "sequence_output"), ("loop", "sequence_output"), ("loop", "pooled_output"),
         ("recompute", "sequence_output"),
@@ -169,5 +170,5 @@ def test_a_head_in_a_functional_model_trains_the_blocks(walk, key):
 def test_a_span_predictor_in_a_functional_model_searches_in_training_too():
     model, inputs = AlbertSpanPredictor(CONFIG, start_top=2, end_top=2), inputs_of(PAIR)
     graph = keras.Model(inputs, model(inputs)["spans"]["score"])
-    np.testing.assert_allclose(graph(PAIR, training=True), model(PAIR)["spans"]["score"], atol=1e-5)
+    assert_allclose(graph(PAIR, training=True), model(PAIR)["spans"]["score"], atol=1e-5)
     assert "spans" not in model(PAIR, training=True)

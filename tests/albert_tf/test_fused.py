@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.base import layers
@@ -31,8 +32,8 @@ def normalized(inputs, residual):
     return LAYER.call(inputs, residual)
 
 
-@pytest.mark.parametrize(("function", "count"), [(gelu_tanh, 1), (gelu_erf, 1), (normalized, 2)])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize("function, count", [(gelu_tanh, 1), (gelu_erf, 1), (normalized, 2)])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 2e-2)])
 def test_same_values_and_gradients(function, count, dtype, tolerance):
     random = np.random.default_rng(0)
     inputs = [tf.cast(random.normal(size=(5, 6)), dtype) for _ in range(count)]
@@ -40,7 +41,7 @@ def test_same_values_and_gradients(function, count, dtype, tolerance):
     with layers.fusing():
         found = tf.function(lambda *arrays: value_and_gradients(function, *arrays), autograph=False)(*inputs)
     for one, other in zip(plain, found, strict=True):
-        np.testing.assert_allclose(tf.cast(one, "float32"), tf.cast(other, "float32"), atol=tolerance, rtol=tolerance)
+        assert_allclose(tf.cast(one, "float32"), tf.cast(other, "float32"), atol=tolerance, rtol=tolerance)
 
 
 def kernels(concrete) -> int:
@@ -66,4 +67,4 @@ def test_a_step_with_them_equals_one_without_and_no_other_graph_has_them(walk):
         fast = tf.function(gradients, autograph=False).get_concrete_function()
     assert kernels(fast) > 0 and kernels(plain) == 0
     for one, other in zip(plain(), fast(), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6, rtol=1e-4)
+        assert_allclose(one, other, atol=1e-6, rtol=1e-4)

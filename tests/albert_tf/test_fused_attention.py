@@ -3,6 +3,7 @@
 On a CPU Keras has no such kernel and computes the same by its own operations: what is tested here is all but cuDNN.
 """
 
+import json
 from pathlib import Path
 
 import keras
@@ -13,7 +14,8 @@ from albert_tf.layers.fused_attention import check, fused_attention
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tests.albert_tf.depth_cases import FEATURES, PACKED, alike, assert_same, small, trained
-from tfrecords.base.errors import UserError
+from tests.albert_tf.refusals import refused
+from tests.albert_tf.tiny import table
 
 TINY = small(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, max_position_embeddings=32)
 RECORDS = Path(__file__).parents[1] / "stored" / "dynamic" / "*.tfrecord*"
@@ -72,7 +74,7 @@ def test_a_run_that_cannot_have_it_writes_nothing(tmp_path):
         train_data=str(RECORDS), output_dir=str(tmp_path / "run"), config=str(tmp_path / "config.json"),
         num_train_steps=2, num_warmup_steps=0, train_batch_size=4, fused_attention=True,
     )  # fmt: skip
-    with pytest.raises(UserError, match=r"^--fused_attention needs KERAS_BACKEND=jax"):
+    with refused(r"^--fused_attention needs KERAS_BACKEND=jax"):
         pretrain(settings)
     assert not (tmp_path / "run").exists()
 
@@ -87,24 +89,24 @@ def test_a_gpu_without_the_kernel_is_named(monkeypatch):
         raise RuntimeError("Require at least Ampere arch to run\nand more")
 
     monkeypatch.setattr(keras.ops, "dot_product_attention", none)
-    with pytest.raises(UserError, match=r"no such kernel here for heads of 8 columns: Require at least Ampere .*run$"):
+    with refused(r"no such kernel here for heads of 8 columns: Require at least Ampere .*run$"):
         check(TINY.replace(attention_probs_dropout_prob=0.0), "mixed_bfloat16")
 
 
-@pytest.mark.parametrize(
-    ("changes", "dtype", "backend", "needs"),
-    [
-        ({}, "mixed_bfloat16", "tensorflow", r"KERAS_BACKEND=jax \(it is tensorflow\)"),
-        ({}, "float32", "jax", r"--dtype_policy=mixed_bfloat16 \(it is float32\)"),
-        ({"attention_probs_dropout_prob": 0.1}, "mixed_bfloat16", "jax", "without dropout .*it is 0.1"),
-        ({"attention_window": 4}, "mixed_bfloat16", "jax", r"no attention_window 4"),
-        ({"hidden_size": 36}, "mixed_bfloat16", "jax", r"a multiple of 8 \(they have 9\)"),
-        ({}, "mixed_bfloat16", "jax", r"a GPU that JAX sees \(it computes on: cpu\)"),
-    ],
-)
+NEEDS = table(r"""
+    {}                                    | mixed_bfloat16 | tensorflow | KERAS_BACKEND=jax \(it is tensorflow\)
+    {}                                    | float32        | jax | --dtype_policy=mixed_bfloat16 \(it is float32\)
+    {"attention_probs_dropout_prob": 0.1} | mixed_bfloat16 | jax | without dropout .*it is 0.1
+    {"attention_window": 4}               | mixed_bfloat16 | jax | no attention_window 4
+    {"hidden_size": 36}                   | mixed_bfloat16 | jax | a multiple of 8 \(they have 9\)
+    {}                                    | mixed_bfloat16 | jax | a GPU that JAX sees \(it computes on: cpu\)
+""")
+
+
+@pytest.mark.parametrize("changes, dtype, backend, needs", NEEDS)
 def test_what_is_missing_is_named(changes, dtype, backend, needs, monkeypatch):
     if "GPU" in needs:
         pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    with pytest.raises(UserError, match=f"^--fused_attention needs .*{needs}"):
-        check(TINY.replace(attention_probs_dropout_prob=0.0).replace(**changes), dtype)
+    with refused(f"^--fused_attention needs .*{needs}"):
+        check(TINY.replace(**{"attention_probs_dropout_prob": 0.0} | json.loads(changes)), dtype)

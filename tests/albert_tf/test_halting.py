@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertPretrainer
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.depth_cases import FEATURES, LENGTH, alike, small
+from tests.albert_tf.depth_cases import FEATURES, LENGTH, TEXTS, alike, small
 from tests.albert_tf.test_depth import sigmoid, started
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -49,14 +50,14 @@ def test_halting_is_the_formula(kind, reference):
         for token in range(LENGTH):
             own = [state[row, token] for state in states[1:]], [p[row, token] for p in probabilities]
             result, steps, remainder = reference(*own, 0.05)
-            np.testing.assert_allclose(outputs["sequence_output"][row, token], result, atol=1e-5)
+            assert_allclose(outputs["sequence_output"][row, token], result, atol=1e-5)
             assert outputs["steps"][row, token] == steps
             counts.add(steps)
             ponder[row, token] = steps + remainder
     assert len(counts) > 2, "the case is too simple"
     mask = FEATURES["input_mask"]
     expected = 0.5 * np.mean((ponder * mask).sum(axis=1) / mask.sum(axis=1))
-    np.testing.assert_allclose(encoder.losses[0], expected, rtol=1e-5)
+    assert_allclose(encoder.losses[0], expected, rtol=1e-5)
 
 
 def test_pondering_is_in_the_loss_and_the_history():
@@ -69,13 +70,12 @@ def test_pondering_is_in_the_loss_and_the_history():
     losses = [one.evaluate(**batch, return_dict=True) for one in (plain, model)]
     # All gates are closed: four steps and a remainder of one.
     assert losses[1]["ponder"] == 5 and losses[1]["halting_steps"] == 4
-    np.testing.assert_allclose(losses[1]["loss"] - losses[0]["loss"], 0.5 * 5, rtol=1e-5)
+    assert_allclose(losses[1]["loss"] - losses[0]["loss"], 0.5 * 5, rtol=1e-5)
     history = model.fit(**batch, epochs=3).history
     assert history["ponder"][-1] < history["ponder"][0] and float(model.encoder.halting.gate) > 0
     classifier = AlbertClassifier(model.encoder, 2)
     classifier.compile(keras.optimizers.SGD(0.0))
-    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-    logs = classifier.fit(features, np.array([0, 1, 1]), verbose=0, batch_size=3).history
+    logs = classifier.fit(TEXTS, np.array([0, 1, 1]), verbose=0, batch_size=3).history
     assert logs["loss"][0] > 0.5 * logs["ponder"][0] > 0
 
 
@@ -99,7 +99,7 @@ def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind
         closed = loss()
     slope = tape.gradient(closed, gate.value)
     gate.assign(1e-3)
-    np.testing.assert_allclose((loss() - closed) / 1e-3, slope, rtol=0.02)
+    assert_allclose((loss() - closed) / 1e-3, slope, rtol=0.02)
     gate.assign(0.0)
     optimizer = keras.optimizers.SGD(0.01)
     for towards, is_open in ((-1, False), (-1, False), (1, True)):

@@ -6,13 +6,14 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSpanPredictor
 from albert_tf.base.model import has_adapters
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.checkpoints.formats import load_keras
+from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import CLASSES, KINDS, POOLED, ROWS, batch, labels, small
-from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(num_hidden_layers=1)
@@ -48,14 +49,14 @@ def test_metrics_and_losses_of_ones_own_replace_the_defaults():
 def test_quantization_by_keras_is_refused_and_so_is_a_file_that_has_it(tmp_path, monkeypatch):
     model, instead = AlbertClassifier(CONFIG, CLASSES), r"use `python -m serving\.export --compute=int8`"
     for part in (model, model.encoder):
-        with pytest.raises(UserError, match=f"quantize is not offered.*{instead}"):
+        with refused(f"quantize is not offered.*{instead}"):
             part.quantize("int8", filters="query")
-    with pytest.raises(UserError, match=f"a dtype of quantized kernels.*{instead}"):
+    with refused(f"a dtype of quantized kernels.*{instead}"):
         AlbertEncoder(CONFIG, dtype="int8_from_float32")
     config = model.get_config() | {"quantization": [{"mode": "int8", "config": {}}]}
     monkeypatch.setattr(AlbertClassifier, "get_config", lambda self: config)
     model.save(tmp_path / "model.keras")
-    with pytest.raises(UserError, match=rf"model\.keras' as a Keras model: its kernels were rounded.*{instead}"):
+    with refused(rf"model\.keras' as a Keras model: its kernels were rounded.*{instead}"):
         load_keras(tmp_path / "model.keras")
 
 
@@ -67,7 +68,7 @@ def test_a_file_of_a_class_that_was_removed_is_refused_with_the_way_out(tmp_path
             for now, then in (("AlbertEncoder", "ElectraPretrainer"), ("layers.encoder", "models.electra")):
                 config = config.replace(now.encode(), then.encode()) if name == "config.json" else config
             older.writestr(name, config)
-    with pytest.raises(UserError, match=r"a\.keras' as a Keras model: it is an ElectraPretrainer.*convert_checkpoint"):
+    with refused(r"a\.keras' as a Keras model: it is an ElectraPretrainer.*convert_checkpoint"):
         load_keras(tmp_path / "a.keras")
 
 
@@ -85,11 +86,11 @@ def test_export_names_its_inputs_and_answers_as_the_model(kind, tmp_path):
         # A list of states is no answer of an export.
         assert set(expected) - set(served) == {"hidden_states"}
     for name, value in served.items() if isinstance(served, dict) else [("", served)]:
-        np.testing.assert_allclose(value, expected[name] if name else expected, atol=1e-5, err_msg=name)
+        assert_allclose(value, expected[name] if name else expected, atol=1e-5, err_msg=name)
 
 
 def test_spans_are_exported_by_serving_alone(tmp_path):
-    with pytest.raises(UserError, match=r"python -m serving\.export"):
+    with refused(r"python -m serving\.export"):
         AlbertSpanPredictor(CONFIG).export(tmp_path / "export")
 
 
@@ -97,7 +98,7 @@ def test_lora_trains_adapters_alone_and_merges(tmp_path):
     model = AlbertClassifier(CONFIG, CLASSES)
     before = answers(model)
     model.encoder.enable_lora(2)
-    np.testing.assert_allclose(answers(model), before, atol=1e-6)
+    assert_allclose(answers(model), before, atol=1e-6)
     # Query and value, two matrices of rank * hidden_size each, and the head.
     adapters, head = 2 * 2 * 2 * 16, CLASSES * 16 + CLASSES
     assert sum(variable.value.numpy().size for variable in model.trainable_variables) == adapters + head
@@ -106,19 +107,19 @@ def test_lora_trains_adapters_alone_and_merges(tmp_path):
     for _ in range(2):
         model.train_on_batch(batch(), *TARGETS)
     trained = answers(model)
-    np.testing.assert_array_equal(model.encoder.halves_of("attention")[0].query._kernel, kernel)
+    assert_array_equal(model.encoder.halves_of("attention")[0].query._kernel, kernel)
     assert np.abs(trained - before).max() > 1e-3
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    np.testing.assert_array_equal(answers(again), trained)
+    assert_array_equal(answers(again), trained)
     assert len(again.trainable_variables) == len(model.trainable_variables)
     used = load_keras(tmp_path / "model.keras")
-    np.testing.assert_allclose(answers(used), trained, atol=1e-5)
+    assert_allclose(answers(used), trained, atol=1e-5)
     assert not has_adapters(used), "what is loaded for use has its adapters merged"
-    with pytest.raises(UserError, match=r"merge_lora\(\)"):
+    with refused(r"merge_lora\(\)"):
         save_huggingface(model, tmp_path / "huggingface")
     model.encoder.merge_lora()
-    np.testing.assert_allclose(answers(model), trained, atol=1e-5)
+    assert_allclose(answers(model), trained, atol=1e-5)
     assert len(model.trainable_variables) == len(model.variables) - 1, "all but the dropout's seed"
     save_huggingface(model, tmp_path / "huggingface")
 
@@ -131,7 +132,7 @@ def test_lora_says_what_it_cannot_do():
         ((2, ["key", "output"]), ""),
         ((2,), "adapters already"),
     ):
-        with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        with refused(message) if message else contextlib.nullcontext():
             encoder.enable_lora(*arguments)
 
 

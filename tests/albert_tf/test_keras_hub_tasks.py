@@ -7,35 +7,19 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertRegressor, loading
 from albert_tf.checkpoints.keras_hub_tasks import read_preprocessor
+from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY
-from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 hub = pytest.importorskip("keras_hub").models
 
 SIZES = dict(num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=16)
-WORDS = [
-    *VOCABULARY.split(),
-    "caf",
-    "##é",
-    "##e",
-    "café",
-    "the",
-    "The",
-    "(",
-    ")",
-    "!",
-    ".",
-    ",",
-    "日",
-    "本",
-    "x",
-    "##x",
-]
+WORDS = f"{VOCABULARY} caf ##é ##e café the The ( ) ! . , 日 本 x ##x".split()
 TEXTS = ["a b", "The café (the b)!", "日本 a", "b " * 20, ""]
 
 
@@ -94,10 +78,10 @@ def test_the_answers_are_those_of_keras_hub(make):
     task = fitted(make())
     loaded = loading.load(task)
     assert loaded.task == {"max_seq_length": 12}
-    np.testing.assert_allclose(ours(loaded, TEXTS), answers(task, TEXTS), atol=2e-5)
+    assert_allclose(ours(loaded, TEXTS), answers(task, TEXTS), atol=2e-5)
     firsts, seconds = ["a b a b a b a b a", "b", "the b a"], ["b", "a b a b a b a b a b", "b a the b a b a b a b"]
     pairs = answers(task, (tf.constant(firsts), tf.constant(seconds)))
-    np.testing.assert_allclose(ours(loaded, (firsts, seconds)), pairs, atol=2e-5)
+    assert_allclose(ours(loaded, (firsts, seconds)), pairs, atol=2e-5)
 
 
 def test_frozen_layers_and_adapters_are_read_as_they_compute():
@@ -106,11 +90,11 @@ def test_frozen_layers_and_adapters_are_read_as_they_compute():
     for layer in task.backbone.transformer_layers:
         layer._feedforward_intermediate_dense.enable_lora(2)
         layer._feedforward_intermediate_dense.lora_kernel_b.assign(np.full((2, 24), 0.3))
-    np.testing.assert_allclose(ours(loading.load(task), TEXTS), answers(task, TEXTS), atol=2e-5)
+    assert_allclose(ours(loading.load(task), TEXTS), answers(task, TEXTS), atol=2e-5)
 
 
 @pytest.mark.parametrize(
-    ("head", "kind", "is_probability"),
+    "head, kind, is_probability",
     [
         (dict(num_classes=3, activation="softmax"), AlbertClassifier, True),
         (dict(num_classes=3, activation="sigmoid"), AlbertClassifier, True),
@@ -126,7 +110,7 @@ def test_what_scores_pass_through_is_followed(head, kind, is_probability):
     if kind is AlbertClassifier:
         assert loaded.model.multi_label == (head["activation"] == "sigmoid")
         found = [list(answer["probabilities"].values()) for answer in found]
-    np.testing.assert_allclose(np.reshape(found, expected.shape), expected, atol=2e-5)
+    assert_allclose(np.reshape(found, expected.shape), expected, atol=2e-5)
 
 
 def test_its_preset_folder_is_the_same(tmp_path):
@@ -134,7 +118,7 @@ def test_its_preset_folder_is_the_same(tmp_path):
     task.save_to_preset(str(tmp_path / "preset"))
     again = loading.load(tmp_path / "preset")
     assert again.task["max_seq_length"] == 12
-    np.testing.assert_array_equal(ours(again, TEXTS), ours(loading.load(task), TEXTS))
+    assert_array_equal(ours(again, TEXTS), ours(loading.load(task), TEXTS))
 
 
 # A graph that reads texts takes seconds to make; that exports answer as `predict` does is test_front_door.py's.
@@ -144,7 +128,7 @@ def test_it_is_served_text_in_by_one_call(tmp_path):
     loaded = loading.load(task, labels=["x", "y", "z"])
     version = loaded.export(tmp_path / "served", warm_up_lengths="")
     served = tf.saved_model.load(str(version)).signatures["serving_default"](text=tf.constant(TEXTS))
-    np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(answers(task, TEXTS)), atol=2e-5)
+    assert_allclose(served["probabilities"], tf.nn.softmax(answers(task, TEXTS)), atol=2e-5)
 
 
 class Odd:
@@ -185,6 +169,6 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_known_is_one_line(case):
     call, message = REFUSED[case]
-    with pytest.raises(UserError, match=message) as caught:
+    with refused(message) as caught:
         call()
     assert "\n" not in str(caught.value)

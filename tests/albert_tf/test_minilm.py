@@ -13,18 +13,8 @@ from scipy.stats import spearmanr
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import load_huggingface
+from albert_tf.loaded import Loaded
 from tfrecords.tokenizers.loading import load_tokenizer
-
-
-def embed(model, tokenizer, texts):
-    vectors = []
-    for start in range(0, len(texts), 50):
-        rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts[start : start + 50]]
-        width = max(map(len, rows))
-        ids = np.array([row + [0] * (width - len(row)) for row in rows], "int32")
-        mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows], "int32")
-        vectors.append(np.asarray(model({"input_ids": ids, "input_mask": mask})))
-    return np.concatenate(vectors)
 
 
 @pytest.mark.slow
@@ -35,10 +25,10 @@ def test_minilm_reaches_its_spearman(shared):
     folder = Path(package.submodule_search_locations[0]) / "model"
     encoder = load_huggingface(folder)
     assert isinstance(encoder, AlbertEncoder) and encoder.count_params() == 22_713_216
-    model, tokenizer = AlbertSentenceEmbedder(encoder), load_tokenizer(folder / "vocab.txt")
+    loaded = Loaded(AlbertSentenceEmbedder(encoder), load_tokenizer(folder / "vocab.txt"), {})
     with open(shared / "data" / "glue" / "STS-B" / "dev.tsv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    one, two = (embed(model, tokenizer, [row[f"sentence{i}"] for row in rows]) for i in (1, 2))
+    one, two = (loaded.encode([row[f"sentence{i}"] for row in rows]) for i in (1, 2))
     found = spearmanr(np.sum(one * two, axis=1), [float(row["score"]) for row in rows]).statistic
     assert len(rows) == 1500
     # What this package computes; the model card gives no figure for this split (its test split: 0.8203).

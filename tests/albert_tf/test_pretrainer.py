@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 
@@ -42,7 +43,7 @@ def test_metrics_do_not_depend_on_the_batches(pair_task, prefix):
         parts = pretrainer.evaluate(rows, batch_size=batch_size, verbose=0, return_dict=True)
         assert parts.keys() == whole.keys()
         for name, value in whole.items():
-            np.testing.assert_allclose(parts[name], value, rtol=1e-5, err_msg=name)
+            assert_allclose(parts[name], value, rtol=1e-5, err_msg=name)
     names = {"loss", "masked_lm_loss", "masked_lm_accuracy"}
     assert set(whole) == names | ({f"{prefix}_loss", f"{prefix}_accuracy"} if prefix else set())
 
@@ -50,9 +51,9 @@ def test_metrics_do_not_depend_on_the_batches(pair_task, prefix):
     words = np.asarray(keras.ops.log_softmax(logits["masked_lm_logits"]))
     nll = -np.take_along_axis(words, rows["masked_lm_ids"][..., None], axis=-1)[..., 0]
     weights = rows["masked_lm_weights"]
-    np.testing.assert_allclose(whole["masked_lm_loss"], (nll * weights).sum() / weights.sum(), rtol=1e-4)
+    assert_allclose(whole["masked_lm_loss"], (nll * weights).sum() / weights.sum(), rtol=1e-4)
     right = (words.argmax(axis=-1) == rows["masked_lm_ids"]) * weights
-    np.testing.assert_allclose(whole["masked_lm_accuracy"], right.sum() / weights.sum(), rtol=1e-5)
+    assert_allclose(whole["masked_lm_accuracy"], right.sum() / weights.sum(), rtol=1e-5)
 
 
 def test_packed_rows_have_the_loss_and_metrics_of_single_ones():
@@ -72,10 +73,10 @@ def test_packed_rows_have_the_loss_and_metrics_of_single_ones():
     expected = pretrainer.evaluate(single, batch_size=3, verbose=0, return_dict=True)
     packed = pretrainer.evaluate(pairs, batch_size=2, verbose=0, return_dict=True)
     for name, value in expected.items():
-        np.testing.assert_allclose(packed[name], value, rtol=1e-5, err_msg=name)
-    for one, other in ((single, 3), (pairs, 2)):
-        assert pretrainer.predict(one, verbose=0)["pair_logits"].shape == ((3, 2) if other == 3 else (2, 2, 2))
-    np.testing.assert_allclose(
+        assert_allclose(packed[name], value, rtol=1e-5, err_msg=name)
+    shapes = [pretrainer.predict(rows, verbose=0)["pair_logits"].shape for rows in (single, pairs)]
+    assert shapes == [(3, 2), (2, 2, 2)]
+    assert_allclose(
         pretrainer.compute_loss(x=pairs, y_pred=pretrainer(pairs)),
         pretrainer.compute_loss(x=single, y_pred=pretrainer(single)),
         rtol=1e-5,

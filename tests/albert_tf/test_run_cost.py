@@ -15,7 +15,7 @@ def test_what_walks_its_plan_costs_its_plan(config):
     assert training_flops(config, 64, 10, {}) == 30 * flops(config, 64).total
 
 
-@pytest.mark.parametrize(("plan", "others"), [("", 0), ("1+1x10+1", 2)])
+@pytest.mark.parametrize("plan, others", [("", 0), ("1+1x10+1", 2)])
 def test_an_equilibrium_costs_the_steps_that_it_makes(plan, others):
     """Steps of the solver have no gradient, and the five of the phantom gradient come besides."""
     config = PLAIN.replace(depth_plan=plan, equilibrium_solver="fixed_point", equilibrium_max_steps=30)
@@ -27,7 +27,7 @@ def test_an_equilibrium_costs_the_steps_that_it_makes(plan, others):
     assert training_flops(config, 64, 2, result) == pytest.approx(2 * (3 * (beside + step * (others + 5)) + step * 7.5))
 
 
-@pytest.mark.parametrize(("kind", "distances"), [("bi", 10 + 4 + 10), ("uni", 10 + 4 + 1)])
+@pytest.mark.parametrize("kind, distances", [("bi", 10 + 4 + 10), ("uni", 10 + 4 + 1)])
 def test_queries_and_memory_of_permutations_cost_what_they_compute(kind, distances):
     """Ten tokens, three queries, four places of memory, counted by hand; without both there is nothing beside."""
     config = AlbertConfig(

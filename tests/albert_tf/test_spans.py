@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertSpanPredictor
 from albert_tf.models.heads import top_spans
@@ -35,7 +36,7 @@ def test_search_finds_what_brute_force_finds(seed, starts, longest):
     best = sorted(legal, reverse=True)[:3]
     for n, (score, start, end) in enumerate(best):
         assert (found["start_index"][0, n], found["end_index"][0, n]) == (start, end)
-        np.testing.assert_allclose(found["score"][0, n], score, rtol=1e-5, atol=1e-6)
+        assert_allclose(found["score"][0, n], score, rtol=1e-5, atol=1e-6)
     assert (np.asarray(found["score"])[0, len(best) :] < -1e29).all()
 
 
@@ -47,7 +48,7 @@ def test_scores_lie_on_the_passage_and_the_first_token_only(joint):
     for name in ("start_log_probs", "end_log_probs"):
         scores = np.asarray(outputs[name])
         assert (scores[:, ~allowed] < -1e29).all() and (scores[:, allowed] > -20).all()
-        np.testing.assert_allclose(np.exp(scores).sum(axis=-1), 1, rtol=1e-5)
+        assert_allclose(np.exp(scores).sum(axis=-1), 1, rtol=1e-5)
     masked = model(row(p_mask=np.array([[1, 1, 1, 1, 0, 0, 1, 1, 1]] * 2)))
     assert set(np.asarray(masked["start_log_probs"]).argmax(axis=-1)) <= {4, 5}
 
@@ -66,7 +67,7 @@ def test_joint_end_depends_on_the_start_and_is_one_function_in_training_and_sear
         for first, last, score in zip(*(np.asarray(array)[0] for array in spans.values())):
             if first == start and score > -1e29:
                 expected = taught["start_log_probs"][0, start] + taught["end_log_probs"][0, last]
-                np.testing.assert_allclose(score, expected, rtol=1e-5)
+                assert_allclose(score, expected, rtol=1e-5)
     assert np.abs(ends[0] - ends[1]).max() > 1e-3
 
 
@@ -80,7 +81,7 @@ def test_joint_loss_by_hand():
     )
     impossible = np.log1p(np.exp(outputs["answerable_logits"] * [1, -1])).mean()
     loss = model.compute_loss(x=features, y_pred=outputs)
-    np.testing.assert_allclose(loss, (start + end) / 2 + impossible / 2, rtol=1e-5)
+    assert_allclose(loss, (start + end) / 2 + impossible / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("joint", [False, True])
@@ -93,4 +94,4 @@ def test_a_sequence_shorter_than_start_top(joint):
     for features, count in ((short, 16), (whole, 25)):
         scores, eager = (call(features)["spans"]["score"] for call in (graph, model))
         assert scores.shape == eager.shape == (2, count)
-        np.testing.assert_allclose(scores, eager, rtol=1e-5)
+        assert_allclose(scores, eager, rtol=1e-5)

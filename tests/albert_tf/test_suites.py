@@ -8,15 +8,15 @@ import types
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
 
 from albert_tf import load, run_evaluation
 from albert_tf.answers import similarity
 from albert_tf.suites.mteb import MtebModel
 from albert_tf.suites.sets import find_sets
-from tests.albert_tf.refusals import lines
+from tests.albert_tf.refusals import lines, refused
 from tests.albert_tf.search_model import TEXTS, made
-from tfrecords.base.errors import UserError
 
 STS = "sentence1,sentence2,score\na,b,1.5\nb,c,3\nc,a,2\n"
 TABLES = {"STS": STS, "pair classification": "Sentence1,sentence2,label\na,b,1\nb,c,0\nc,a,0\n"}
@@ -105,7 +105,7 @@ def test_what_is_no_set_is_named(tmp_path, line):
     for name, content in json.loads(contents).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         find_sets(str(tmp_path))
 
 
@@ -117,19 +117,19 @@ def test_a_doubtful_judgement_is_named(tmp_path, rows, said):
     corpus = '{"_id": "a", "text": "x"}\n'
     judged = f"query-id\tcorpus-id\tscore\n{rows}\n"
     written(tmp_path, corpus__jsonl=corpus, queries__jsonl=corpus.replace("a", "1", 1), qrels_IN_test__tsv=judged)
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         find_sets(str(tmp_path))
 
 
 def test_two_sets_of_one_name_are_refused(tmp_path):
     for place in ("a", "b"):
         written(tmp_path / place / "mine", test__csv=STS)
-    with pytest.raises(UserError, match="two data sets are called 'mine'"):
+    with refused("two data sets are called 'mine'"):
         find_sets(f"{tmp_path}/a,{tmp_path}/b")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="empty holds no data set"):
+    with refused("empty holds no data set"):
         find_sets(f"{tmp_path}/a,{tmp_path}/empty")
-    with pytest.raises(UserError, match="is no folder"):
+    with refused("is no folder"):
         find_sets(f"{tmp_path}/c")
 
 
@@ -229,7 +229,7 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
         assert json.loads((place / "embeddings.json").read_text())["sets"].keys() == there
     for content in ("[]", "{}", '{"sets": {"mine": 1}}'):
         (place / "embeddings.json").write_text(content)
-        with pytest.raises(UserError, match="holds no figures of a suite; remove it"):
+        with refused("holds no figures of a suite; remove it"):
             run_evaluation.main(settings)
 
 
@@ -239,7 +239,7 @@ def test_a_missing_library_is_one_line(tmp_path, monkeypatch):
     settings = run_evaluation.EvaluationSettings(
         model=str(made(tmp_path / "model")), suite="embeddings", data_dir=str(tmp_path / "sets")
     )
-    with pytest.raises(UserError, match="needs scikit-learn and pytrec_eval-terrier: pip install scikit-learn pytrec"):
+    with refused("needs scikit-learn and pytrec_eval-terrier: pip install scikit-learn pytrec"):
         run_evaluation.main(settings)
 
 
@@ -249,8 +249,8 @@ def test_mteb_asks_a_model_as_it_asks_its_own(tmp_path, eagerly):
     batches = [{"text": TEXTS[:2]}, {"text": TEXTS[2:3]}]
     for role, encode in (("query", loaded.encode_query), ("document", loaded.encode_document), (None, loaded.encode)):
         vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="", prompt_type=role)
-        np.testing.assert_allclose(vectors, encode(TEXTS[:3]), atol=1e-6)
-    np.testing.assert_allclose(model.similarity_pairwise(vectors, vectors), np.ones(3), atol=1e-6)
+        assert_allclose(vectors, encode(TEXTS[:3]), atol=1e-6)
+    assert_allclose(model.similarity_pairwise(vectors, vectors), np.ones(3), atol=1e-6)
 
 
 def test_mteb_takes_no_results_of_other_weights(tmp_path, monkeypatch):

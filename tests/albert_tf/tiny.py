@@ -86,8 +86,8 @@ def randomise(model: keras.Model, seed: int = 5) -> keras.Model:
     return model
 
 
-def flat(outputs) -> list[np.ndarray]:
-    return [np.asarray(leaf, "float32") for leaf in keras.tree.flatten(outputs)]
+def numbers(value) -> np.ndarray:
+    return keras.ops.convert_to_numpy(keras.ops.cast(value, "float32"))
 
 
 def values_of(model: keras.Model) -> dict[str, np.ndarray]:
@@ -96,13 +96,17 @@ def values_of(model: keras.Model) -> dict[str, np.ndarray]:
 
 def assert_same_weights(one: keras.Model, other: keras.Model) -> None:
     """Equal to the bit, by name."""
-    ours, theirs = values_of(one), values_of(other)
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    assert_alike(values_of(one), values_of(other), atol=0)
+
+
+def assert_alike(found, expected, atol: float = 1e-5) -> None:
+    """Equal arrays in equal structures; to the bit where the tolerance is 0."""
+    found, expected = (keras.tree.map_structure(numbers, one) for one in (found, expected))
+    keras.tree.assert_same_structure(found, expected)
+    for (path, ours), theirs in zip(keras.tree.flatten_with_path(found), keras.tree.flatten(expected)):
+        np.testing.assert_allclose(ours, theirs, atol=atol, rtol=min(atol, 1e-7), err_msg=str(path))
 
 
 def assert_same_answers(one: keras.Model, other: keras.Model, features: dict | None = None, atol: float = 1e-5) -> None:
     features = batch() if features is None else features
-    for ours, theirs in zip(flat(one(features)), flat(other(features)), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=atol)
+    assert_alike(one(features), other(features), atol)

@@ -1,4 +1,4 @@
-"""XLNet in NumPy, written from its formulas, one pair of a query and a key at a time: what the model is compared with.
+"""XLNet in NumPy, written from its formulas, a row and a stream at a time: what the model is compared with.
 
 It knows nothing of the library but the names that `checkpoints.variables.named_variables` gives weights.
 """
@@ -8,10 +8,10 @@ import math
 import numpy as np
 
 
-def encode_distance(distance: int, width: int) -> np.ndarray:
-    """Sines, then cosines, of distance * 10000**(-2i / width): float64 [width]."""
-    angles = [distance / 10000 ** (2 * i / width) for i in range(width // 2)]
-    return np.array([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
+def encode_distances(distances: np.ndarray, width: int) -> np.ndarray:
+    """Sines, then cosines, of distance * 10000**(-2i / width): float64 [..., width]."""
+    angles = distances[..., None] / 10000.0 ** (2 * np.arange(width // 2) / width)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
@@ -24,54 +24,40 @@ def normalise(x: np.ndarray, weights: dict, name: str) -> np.ndarray:
     return centred / deviation * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
 
 
-def may_attend(features: dict, row: int, query: int, key: int, is_content: bool, kind: str) -> bool:
-    """Of columns of one row; memory is seen by all."""
-    if is_content and query == key:
-        return True
-    seen = "input_mask" not in features or features["input_mask"][row, key] == 1
-    seen = seen and ("perm_mask" not in features or features["perm_mask"][row, query, key] == 0)
-    return seen and (kind == "bi" or key <= query)
+def attend(of, heads, stream, places, content, past, row, clamp, kind, is_content):
+    """One row's contexts through the output kernel: [queries, hidden].
 
+    `of` gives weights of the step by their names, `row` the features of the row.
+    """
+    width, memory = stream.shape[-1], len(past)
+    size, columns = width // heads, np.arange(-memory, len(content))
 
-def attend(weights, name, heads, stream, places, content, past, features, row, options, is_content, own):
-    """One row's contexts through the output kernel: [queries, hidden]."""
-    width = stream.shape[-1]
-    size = width // heads
-    memory = 0 if past is None else len(past)
-    keys_of = content if past is None else np.concatenate([past, content])
-    kernel = lambda part: weights[f"{name}/{part}/kernel"]  # noqa: E731
-    split = lambda rows: rows.reshape(len(rows), heads, size)  # noqa: E731
-    queries, keys = split(stream @ kernel("query")), split(keys_of @ kernel("key"))
-    values = split(keys_of @ kernel("value"))
-    bias = {part: weights[f"{name}/{part}"] for part in ("content_bias", "position_bias", "segment_bias")}
-    bias = {part: value if own is None else value[own] for part, value in bias.items()}
-    segments = weights[f"{name}/segment_embeddings"]
-    segments = segments if own is None else segments[own]
-    contexts = np.zeros((len(places), heads, size))
-    for q, place in enumerate(places):
-        scores = np.zeros((heads, len(keys_of)))
-        for k in range(len(keys_of)):
-            distance = place - (k - memory)
-            if features.get("is_reversed", np.zeros(row + 1))[row]:
-                distance = -distance
-            if options["clamp"]:
-                distance = max(-options["clamp"], min(options["clamp"], distance))
-            of_distance = split((encode_distance(distance, width) @ kernel("relative"))[None])[0]
-            segment = 0 if k < memory else features["segment_ids"][row, k - memory]
-            of_segment = segments[int(segment != features["segment_ids"][row, place])]
-            for head in range(heads):
-                vector = queries[q, head]
-                scores[head, k] = (
-                    (vector + bias["content_bias"][head]) @ keys[k, head]
-                    + (vector + bias["position_bias"][head]) @ of_distance[head]
-                    + (vector + bias["segment_bias"][head]) @ of_segment[head]
-                ) / math.sqrt(size)
-            if k >= memory and not may_attend(features, row, place, k - memory, is_content, options["kind"]):
-                scores[:, k] -= 1e30
-        exponents = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities = exponents / exponents.sum(axis=1, keepdims=True)
-        contexts[q] = np.einsum("hk,khd->hd", probabilities, values)
-    return contexts.reshape(len(places), width) @ kernel("output")
+    def project(vectors, part):
+        vectors = vectors @ of(f"{part}/kernel")
+        return vectors.reshape(*vectors.shape[:-1], heads, size)
+
+    seen = np.concatenate([past, content])
+    query, key, value = project(stream, "query"), project(seen, "key"), project(seen, "value")
+    distances = (places[:, None] - columns) * (-1 if row.get("is_reversed") else 1)
+    distances = np.clip(distances, -clamp, clamp) if clamp else distances
+    segments = np.concatenate([np.zeros(memory, int), row["segment_ids"]])
+    is_other = (segments != row["segment_ids"][places][:, None]).astype(int)
+    scores = np.einsum("qhs,khs->hqk", query + of("content_bias"), key)
+    relative = project(encode_distances(distances, width), "relative")
+    scores += np.einsum("qhs,qkhs->hqk", query + of("position_bias"), relative)
+    scores += np.einsum("qhs,qkhs->hqk", query + of("segment_bias"), of("segment_embeddings")[is_other])
+    allowed = np.ones((len(places), len(content)), bool) & (row.get("input_mask", 1) == 1)
+    allowed &= row.get("perm_mask", np.zeros((len(content),) * 2))[places] == 0
+    if kind == "uni":
+        allowed &= columns[memory:] <= places[:, None]
+    if is_content:
+        allowed |= np.eye(len(places), dtype=bool)
+    # Memory is seen by all.
+    allowed = np.concatenate([np.ones((len(places), memory), bool), allowed], axis=1)
+    scores = scores / math.sqrt(size) - 1e30 * ~allowed
+    exponents = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares = exponents / exponents.sum(axis=-1, keepdims=True)
+    return np.einsum("hqk,khs->qhs", shares, value).reshape(len(places), width) @ of("output/kernel")
 
 
 def run(weights: dict, features: dict, steps: list, heads: int, clamp: int = 0, kind: str = "bi", untied: bool = False):
@@ -87,29 +73,33 @@ def run(weights: dict, features: dict, steps: list, heads: int, clamp: int = 0, 
     Returns:
         content [steps + 1, batch, length, hidden] and queries [batch, targets, hidden].
     """
-    options = {"clamp": clamp, "kind": kind}
+
+    def dense(vectors, name):
+        return vectors @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
 
     def embed(vectors):
-        if "embeddings/projection/kernel" not in weights:
-            return vectors
-        return vectors @ weights["embeddings/projection/kernel"] + weights["embeddings/projection/bias"]
+        return dense(vectors, "embeddings/projection") if "embeddings/projection/kernel" in weights else vectors
 
     all_content, all_queries = [], []
-    for row, ids in enumerate(features["input_ids"]):
-        places = list(features["query_positions"][row]) if "query_positions" in features else []
+    for number, ids in enumerate(features["input_ids"]):
+        row = {name: values[number] for name, values in features.items() if name != "memory"}
+        places = row.get("query_positions", np.zeros(0, int))
         content = embed(weights["embeddings/word_embeddings"][ids])
         queries = embed(np.tile(weights["embeddings/mask_embedding"], (len(places), 1)))
+        memory = features.get("memory", np.zeros((len(steps), number + 1, 0, content.shape[-1])))
         states = [content]
-        for number, (attention, feed_forward) in enumerate(steps):
-            past = features["memory"][number][row] if "memory" in features else None
+        for step, (attention, feed_forward) in enumerate(steps):
+
+            def of(part, name=f"attention_{attention}", step=step):
+                weight = weights[f"{name}/{part}"]
+                return weight[step] if untied and part.startswith(("content_", "position_", "segment_")) else weight
+
             streams = []
-            for stream, at, is_content in ((content, list(range(len(ids))), True), (queries, places, False)):
-                name, own = f"attention_{attention}", number if untied else None
-                seen = attend(weights, name, heads, stream, at, content, past, features, row, options, is_content, own)
-                stream = normalise(stream + seen, weights, f"{name}/layer_norm")
+            for stream, at, is_content in ((content, np.arange(len(ids)), True), (queries, places, False)):
+                seen = attend(of, heads, stream, at, content, memory[step][number], row, clamp, kind, is_content)
+                stream = normalise(stream + seen, weights, f"attention_{attention}/layer_norm")
                 name = f"feed_forward_{feed_forward}"
-                inside = gelu(stream @ weights[f"{name}/intermediate/kernel"] + weights[f"{name}/intermediate/bias"])
-                outside = inside @ weights[f"{name}/output/kernel"] + weights[f"{name}/output/bias"]
+                outside = dense(gelu(dense(stream, f"{name}/intermediate")), f"{name}/output")
                 streams.append(normalise(stream + outside, weights, f"{name}/layer_norm"))
             content, queries = streams
             states.append(content)
@@ -123,7 +113,6 @@ def loss(weights: dict, queries: np.ndarray, ids: np.ndarray, counts: np.ndarray
     if "embeddings/projection/kernel" in weights:
         queries = queries @ weights["embeddings/projection/kernel"].T
     logits = queries @ weights["embeddings/word_embeddings"].T + weights["masked_lm/output_bias"]
-    logits = logits - logits.max(axis=-1, keepdims=True)
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     nll = -np.take_along_axis(log_probabilities, ids[..., None], axis=-1)[..., 0]
     return float((nll * counts).sum() / counts.sum())
