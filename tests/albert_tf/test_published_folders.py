@@ -355,6 +355,8 @@ def test_what_a_file_of_transformers_leaves_out_is_its_default(kind, expected):
 def test_the_head_of_a_keras_hub_classifier_is_read(tmp_path, caplog):
     import keras_hub
 
+    if tuple(map(int, keras_hub.__version__.split(".")[:2])) < (0, 30):
+        pytest.skip("keras-hub before 0.30 cannot save a task without a preprocessor")
     sizes = dict(vocabulary_size=40, num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=24)
     backbone = keras_hub.models.AlbertBackbone(**sizes, embedding_dim=8, max_sequence_length=32)
     classifier = keras_hub.models.AlbertTextClassifier(backbone, num_classes=3, preprocessor=None)
