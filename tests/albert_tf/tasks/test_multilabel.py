@@ -103,34 +103,16 @@ def test_figures_are_the_means_of_labels_and_of_all_together(tmp_path):
     assert figures == pytest.approx({"macro_f1": (4 / 5 + 2 / 3 + 2 / 3) / 3, "micro_f1": 8 / 11})
 
 
-@pytest.mark.parametrize("cell", ["['joy', 'anger']", "['joy' 'anger']", '["joy", "anger"]'])
-def test_lists_in_cells_are_labels(tmp_path, cell):
+def test_lists_in_cells_are_labels(tmp_path):
+    rows = [["a", "['joy', 'anger']"], ["b", "['joy' 'anger']"], ["c", '["joy", "anger"]'], ["d", "[]"]]
     with open(tmp_path / "train.csv", "w", newline="") as file:
-        csv.writer(file).writerows([["text", "label"], ["a", cell], ["b", "[]"]])
+        csv.writer(file).writerows([["text", "label"], *rows])
     task = create_task(FinetuningSettings(task="multilabel", data_dir=str(tmp_path), output_dir="", config="x"))
-    assert task.labels == ("anger", "joy") and [one.label for one in task.read("train")] == [(0, 1), ()]
+    assert task.labels == ("anger", "joy") and [one.label for one in task.read("train")] == [(0, 1)] * 3 + [()]
 
 
-@pytest.mark.parametrize(
-    ("label", "message"),
-    [
-        ('"joy"', r"label 'joy' is no list of names; write names, as \[\"joy\", \"anger\"\] or \[\]"),
-        ("[0, 1]", r"label \[0, 1\] is no list of names"),
-        ('{"joy": 1}', "is no list of names"),
-        ("null", "is no list of names"),
-        ('["joy", ""]', "is no list of names"),
-        ('["joy", "joy"]', "names a label twice"),
-    ],
-)
-def test_other_labels_are_refused(tmp_path, label, message):
-    line = f'{{"text": "a", "label": ["joy"]}}\n{{"text": "a", "label": {label}}}\n'
-    (tmp_path / "train.jsonl").write_text(line)
+def test_a_label_that_was_not_trained_on_is_refused(tmp_path):
+    (tmp_path / "dev.jsonl").write_text('{"text": "a", "label": ["joy"]}\n')
     settings = FinetuningSettings(task="multilabel", data_dir=str(tmp_path), output_dir="", config="x")
-    with pytest.raises(UserError, match=f"train.jsonl' line 2: .*{message}"):
-        create_task(settings)
-    (tmp_path / "dev.jsonl").write_text(line)
     with pytest.raises(UserError, match=r"dev.jsonl' line 1: label 'joy' is none of those trained on: fear"):
         create_task(settings, {"labels": ["fear"]}).read("dev")
-    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": []}\n')
-    with pytest.raises(UserError, match=r"train.jsonl' line 1: no row has a label"):
-        create_task(settings)

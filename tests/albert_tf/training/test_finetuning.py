@@ -146,12 +146,6 @@ def test_what_cannot_be_run_is_named_and_leaves_nothing(settings, wrong, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
-    flags = ("--task=sst2", f"--data_dir={tmp_path}", "--output_dir=x", "--config=x")
-    done = run_module("albert_tf.run_finetuning", *flags)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-
-
 def test_a_dry_run_on_many_devices_has_rows_for_each(settings, monkeypatch):
     tried = []
     monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: tried.append(self.settings.train_batch_size))
