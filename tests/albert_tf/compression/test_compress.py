@@ -24,7 +24,6 @@ from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
 from tests.albert_tf.refusals import assert_refused, changed, lines
-from tests.albert_tf.tiny import graphs
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -145,18 +144,9 @@ def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path)
     assert one == pytest.approx(other, abs=2e-3)
 
 
-# More than 5 s: a run, whose step is traced.
-def test_a_live_teacher_in_graphs_teaches_what_a_stored_one_does_eagerly(
-    settings, straight, tmp_path, unmeasured, monkeypatch
-):
-    asked, train = [], distillation.TextDistillation.run
+def test_a_live_teacher_teaches_what_a_stored_one_does(settings, straight, tmp_path, unmeasured, monkeypatch):
+    asked = []
     monkeypatch.setattr(distillation, "taught", lambda *given: asked.append(1) or taught(*given))
-
-    def in_graphs(self):
-        with graphs():
-            return train(self)
-
-    monkeypatch.setattr(distillation.TextDistillation, "run", in_graphs)
     live = running.run(changed(settings, f"--cache_gb=0 --output_dir={tmp_path}"))
     rows = [list(csv.DictReader((run / "text_phase" / "history.csv").open()))[-1] for run in (straight, live)]
     stored, live = ([float(row[name]) for name in ("loss", "gradient_norm", "val_states")] for row in rows)

@@ -1,7 +1,6 @@
 """Several labels a text: read, trained, scored, answered by `predict` and exports."""
 
 import csv
-import dataclasses
 import json
 
 import numpy as np
@@ -15,6 +14,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import load_teacher
 from serving.exportable import ExportOptions, make_exportable
+from tests.albert_tf.refusals import assert_refused, lines
 from tests.albert_tf.tiny import graphs
 from tfrecords.base.errors import UserError
 
@@ -49,20 +49,17 @@ def trained(tmp_path_factory, eagerly):
 
 def test_a_trained_model_gives_every_label_a_probability(trained):
     task = json.loads((trained / "task.json").read_text())
-    assert task["kind"] == "multilabel" and task["labels"] == LABELS and task["threshold"] == 0.5
+    assert (task["kind"], task["labels"], task["threshold"]) == ("multilabel", LABELS, 0.5)
     loaded = load(trained)
-    answers = loaded.predict([text for text, _ in ROWS])
     with open(trained / "predictions" / "dev.tsv", newline="") as file:
         lines = list(csv.DictReader(file, delimiter="\t"))[: len(ROWS)]
-    outputs = []
-    for line, answer, (_, labels) in zip(lines, answers, ROWS, strict=True):
-        outputs.append([float(line[f"logit:{name}"]) for name in LABELS])
-        given = [name for name, logit in zip(LABELS, outputs[-1]) if logit > 0]
-        assert json.loads(line["prediction"]) == answer["labels"] == given and json.loads(line["label"]) == sorted(
-            labels
-        )
-        shares = 1 / (1 + np.exp(-np.array(outputs[-1])))
-        np.testing.assert_allclose(list(answer["probabilities"].values()), shares, atol=1e-5)
+    outputs = np.array([[float(line[f"logit:{name}"]) for name in LABELS] for line in lines])
+    answers = loaded.predict([text for text, _ in ROWS])
+    for line, logits, answer, (_, labels) in zip(lines, outputs, answers, ROWS, strict=True):
+        given = [name for name, logit in zip(LABELS, logits) if logit > 0]
+        assert json.loads(line["prediction"]) == answer["labels"] == given
+        assert json.loads(line["label"]) == sorted(labels)
+        np.testing.assert_allclose(list(answer["probabilities"].values()), 1 / (1 + np.exp(-logits)), atol=1e-5)
     settings = FinetuningSettings(task="multilabel", data_dir=str(trained.parent / "data"), output_dir="", config="x")
     multilabel = create_task(settings, task)
     assert multilabel.score(multilabel.read("dev")[: len(ROWS)], None, outputs) == pytest.approx(task["metrics"])
@@ -73,26 +70,25 @@ def test_a_trained_model_gives_every_label_a_probability(trained):
     assert exported["labels"].numpy().tolist() == [[b"anger", b"", b""]] and exported["label"].numpy() == [b"anger"]
 
 
+REFUSED = """
+--class_weights=balanced => --class_weights is for tasks that give every text a class
+--early_exit => --early_exit is for classification, regression, tagging
+--teacher=TRAINED => --teacher shows probabilities of one label a text
+--init_from=ONE --config= --keep_head => gives a text one label, --task=multilabel does not
+"""
+
+
 def test_other_ways_of_training_are_refused(tmp_path, trained):
-    settings = settings_of(tmp_path)
-    refused = {
-        "--class_weights is for tasks that give every text a class": {"class_weights": "balanced"},
-        "--early_exit is for classification, regression, tagging": {"early_exit": True},
-        "--teacher shows probabilities of one label a text": {"teacher": str(trained)},
-    }
-    for message, changes in refused.items():
-        with pytest.raises(UserError, match=message):
-            finetuning.finetune(dataclasses.replace(settings, **changes))
+    settings, one = settings_of(tmp_path), tmp_path / "one.keras"
+    # A head of one label a text is no start for several.
+    AlbertClassifier(AlbertConfig(**CONFIG), 3, labels=LABELS).save(one)
+    for line in lines(REFUSED.replace("TRAINED", str(trained)).replace("ONE", str(one))):
+        assert_refused(line, settings, finetuning.finetune)
     with pytest.raises(UserError, match="--task=multilabel is not offered here"):
         task_of(CompressSettings(model=str(trained), output_dir="x", task="multilabel", data_dir=settings.data_dir))
     model = AlbertClassifier(AlbertConfig.named("albert_tiny"), 3, multi_label=True)
     with pytest.raises(UserError, match="leave it out for --task=multilabel"):
         load_teacher("", model, None, 16, None)
-    # A head of one label a text is no start for several.
-    AlbertClassifier(AlbertConfig(**CONFIG), 3, labels=LABELS).save(tmp_path / "one.keras")
-    changes = {"init_from": str(tmp_path / "one.keras"), "config": "", "keep_head": True}
-    with pytest.raises(UserError, match="gives a text one label, --task=multilabel does not"):
-        finetuning.finetune(dataclasses.replace(settings, **changes))
 
 
 def test_figures_are_the_means_of_labels_and_of_all_together(tmp_path):
