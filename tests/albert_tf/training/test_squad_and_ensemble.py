@@ -19,6 +19,7 @@ from albert_tf.training import preparation
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.refusals import assert_refused, changed, lines
+from tests.albert_tf.training.trainers import history
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -97,10 +98,10 @@ def test_a_run_leaves_official_files_and_the_threshold(squads):
         texts = read_predictions(folder / "predictions" / split / "predictions.json")
         odds = read_null_odds(folder / "predictions" / split / "null_odds.json")
         assert len(texts) == len(odds) == 8
-        assert all(not texts[one] for one in texts if odds[one] > task["null_threshold"])
-        assert all(texts[one] for one in texts if odds[one] <= task["null_threshold"])
-    with open(folder / "history.csv") as file:
-        assert float(list(csv.DictReader(file))[-1]["dev_total"]) == 8
+        assert {one: bool(text) for one, text in texts.items()} == {
+            one: value <= task["null_threshold"] for one, value in odds.items()
+        }
+    assert float(history(folder)[-1]["dev_total"]) == 8
 
 
 @pytest.mark.parametrize("head", ["plain", "joint"])
