@@ -6,6 +6,7 @@ import numpy as np
 
 from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.compression.taught import taught
+from albert_tf.models.text_student import TextStudent
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 
 CONFIG = AlbertConfig(
@@ -29,6 +30,12 @@ def test_the_teacher_is_asked_once_in_a_graph(tmp_path):
         (features,) = found.batch([number], end - start)
         states = np.stack(teacher(row, output_hidden_states=True)["hidden_states"])[[0, 2], 0]
         np.testing.assert_allclose(features["taught_states"][0], states.transpose(0, 2, 1), atol=2e-3)
+    # It teaches what the teacher itself does.
+    student = TextStudent(AlbertEncoder(CONFIG.replace(num_hidden_layers=1)), {"vectors": 1.0, "states": 1.0})
+    student.learn_from(teacher, [0, 2])
+    stored, live = student(features), student(row)
+    for name in ("vectors", "states"):
+        np.testing.assert_allclose(stored[name], live[name], rtol=1e-2)
     # Found again by its key, whoever is there to be asked.
     again, changed = (asked(AlbertEncoder(CONFIG), key) for key in ("key", "x"))
     first, again, changed = (one.batch([2], 5)[0]["taught_states"] for one in (found, again, changed))

@@ -172,9 +172,9 @@ def test_fit_learns_pairs(eagerly):
     positives = numbered(10, 1)[1]
     data = pairs.TextPairs(Preprocessor(TOKENIZER, 16), [f"{text} of" for text in positives], positives, batch_size=5)
     trainer = PairTrainer(AlbertSentenceEmbedder(AlbertEncoder(CONFIG, seed=1, pooler=False)), PairLoss(dims=(16, 4)))
-    trainer.compile(albert_tf.optimizers.AdamWeightDecay(3e-3))
-    losses = trainer.fit(data, epochs=6, verbose=0).history["loss"]
-    assert losses[-1] < 0.9 * losses[0] and data.epoch >= 6
+    trainer.compile(albert_tf.optimizers.AdamWeightDecay(1e-2))
+    losses = trainer.fit(data, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < 0.9 * losses[0] and data.epoch >= 3
 
 
 def test_a_run_learns_and_keeps_pooling_and_prompts(settings, start, capsys):

@@ -54,7 +54,7 @@ def settings_of(folder, run, task, flags=""):
         init_from=str(run),
         config="x" * (not run),
     )
-    own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=2 --save_checkpoints_steps=2 --max_seq_length=32"
+    own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=1 --save_checkpoints_steps=1 --max_seq_length=32"
     return changed(settings, f"{own} {flags}")
 
 

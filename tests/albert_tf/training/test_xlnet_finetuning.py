@@ -31,7 +31,7 @@ def settings(tmp_path_factory, tiny_run):
         position_type="relative", type_vocab_size=4,
     ).to_json(folder / "xlnet.json")  # fmt: skip
     flags = f"--config={folder}/xlnet.json --tokenizer={tiny_run} --learning_rate=1e-3 --train_batch_size=8"
-    flags += " --num_train_steps=2 --max_seq_length=32 --albert_dropout=0.1"
+    flags += " --num_train_steps=1 --max_seq_length=32 --albert_dropout=0.1"
     begun = FinetuningSettings(task="classification", data_dir=str(folder), output_dir=str(folder / "run"), config="x")
     return changed(begun, flags)
 
