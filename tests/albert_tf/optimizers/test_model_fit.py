@@ -70,9 +70,13 @@ def test_figures_are_those_of_the_last_update(in_graph):
     variables = [keras.Variable(np.full(4, 3.0, "float32"), name=name) for name in ("kernel", "bias")]
     optimizer = Lamb(learning_rate=keras.optimizers.schedules.PolynomialDecay(0.1, 10, 0.0), weight_decay_rate=0.0)
     optimizer.build(variables)
-    apply = tf.function(optimizer.apply, autograph=False) if in_graph else optimizer.apply
+
+    def apply(gradient):
+        optimizer.apply([gradient] * 2, variables)
+
+    apply = tf.function(apply, autograph=False) if in_graph else apply
     for gradient in (1.0, 2.0):
-        apply([keras.ops.full((4,), gradient)] * 2, variables)
+        apply(keras.ops.full((4,), gradient))
     # Without decay the second update is (0.9 * 0.1 + 0.2) / sqrt(0.001 * 0.999 + 0.004) in each of four elements.
     ratio = (3.0 - 0.1 * 3.0) / (0.29 / np.sqrt(0.004999))
     assert optimizer.figures() == pytest.approx(

@@ -21,7 +21,7 @@ from albert_tf.tasks import pairs
 from albert_tf.tasks.pair_file import PairExample, keys_of, open_pairs
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
-from albert_tf.training.batches import batches_per_epoch, epoch_order, training_batches
+from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs
 from tfrecords.base.errors import UserError
@@ -138,17 +138,6 @@ def test_no_text_is_twice_in_a_batch(bucketed):
         assert len(set(batches.reshape(-1))) == batches.size >= 64
     assert not np.array_equal(first[0], second[0])
     np.testing.assert_array_equal(first, again)
-
-
-def test_batches_go_on_after_any_batch():
-    rows = rows_of(*numbered(30, 2), batch_size=4)
-
-    def first_ids(start, count):
-        data = training_batches(rows, 4, 16, seed=1, first_batch=start)
-        return [batch[0]["document_input_ids"].numpy().tolist() for batch in data.take(count)]
-
-    whole = first_ids(0, 12)
-    assert first_ids(9, 3) == whole[9:]
 
 
 def test_rows_that_fill_no_batch_are_an_error():

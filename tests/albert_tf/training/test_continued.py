@@ -86,18 +86,20 @@ def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(tiny_s
 
 
 def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
-    model = load(tiny_run).model
-    save_official(model, tmp_path / "start")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{number}" for number in range(495))]
-    (tmp_path / "start" / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"), output_dir=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="made with another vocabulary than"):
-        pretraining.pretrain(settings)
+    model, start = load(tiny_run).model, tmp_path / "start"
     small = AlbertPretrainer(type(model.encoder)(model.encoder.config.replace(vocab_size=400)))
-    shutil.rmtree(tmp_path / "start")
-    save_official(small, tmp_path / "start")
-    with pytest.raises(UserError, match=r"\(500 pieces, and the model's table has 400 rows\)"):
-        pretraining.pretrain(settings)
+    settings = dataclasses.replace(settings, init_from=str(start), output_dir=str(tmp_path / "run"))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{number}" for number in range(495))]
+    for one, vocabulary, said in (
+        (small, "", r"\(500 pieces, and the model's table has 400 rows\)"),
+        (model, "\n".join(pieces) + "\n", "made with another vocabulary than"),
+    ):
+        save_official(one, start)
+        if vocabulary:
+            (start / "vocab.txt").write_text(vocabulary)
+        with pytest.raises(UserError, match=said):
+            pretraining.pretrain(settings)
+        shutil.rmtree(start)
     assert not (tmp_path / "run").exists()
 
 

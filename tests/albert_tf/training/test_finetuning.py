@@ -5,7 +5,6 @@ import dataclasses
 import json
 import shutil
 import statistics
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,15 +180,6 @@ def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(s
         np.testing.assert_array_equal(kept, second)
     finetuning.finetune(changed(settings, flags))
     assert "is trained already (3 steps)" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_it_learns_from_scratch(settings, tmp_path):
-    config = json.loads(Path(settings.init_from, "config.json").read_text()) | {"initializer_range": 0.2}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    flags = f"--init_from= --config={tmp_path}/config.json --tokenizer='{settings.init_from}' --albert_dropout=0 "
-    flags += "--num_train_steps=60 --num_warmup_steps=9 --learning_rate=5e-3 --save_checkpoints_steps=60"
-    assert load_task(finetuning.finetune(changed(settings, flags)))["metrics"]["accuracy"] == 1.0
 
 
 def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_there_is_one(
