@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints.narrowing import narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
@@ -11,12 +11,12 @@ from albert_tf.compression.settings import CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of, keep_layers, table
 from albert_tf.models.early_exit import LearnedExit
 from tests.albert_tf.refusals import assert_refused, lines
+from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
 
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=16, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=12, sharing="none", initializer_range=0.3,
-)  # fmt: skip
+CONFIG = small(
+    embedding_size=16, num_hidden_layers=4, max_position_embeddings=12, sharing="none", initializer_range=0.3
+)
 FEATURES = {"input_ids": np.arange(20).reshape(2, 10).astype("int32")}
 
 

@@ -4,15 +4,13 @@ import itertools
 
 import numpy as np
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.compression.taught import taught
 from albert_tf.models.text_student import TextStudent
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
+from tests.albert_tf.tiny import small
 
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=12, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = small(initializer_range=0.3)
 
 
 def test_the_teacher_is_asked_once_in_a_graph(tmp_path):

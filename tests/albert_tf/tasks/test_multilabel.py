@@ -15,16 +15,13 @@ from albert_tf.training import finetuning
 from albert_tf.training.distillation import load_teacher
 from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.refusals import assert_refused, lines
-from tests.albert_tf.tiny import graphs
+from tests.albert_tf.tiny import graphs, small
 from tfrecords.base.errors import UserError
 
 LABELS = ["anger", "fear", "joy"]
 ROWS = [("bad", ["anger", "fear"]), ("good", ["joy"]), ("so", []), ("bad good", ["joy", "anger", "fear"])]
-CONFIG = {
-    "vocab_size": 8, "embedding_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 32, "max_position_embeddings": 16, "initializer_range": 0.2, "hidden_dropout_prob": 0,
-    "attention_probs_dropout_prob": 0,
-}  # fmt: skip
+SIZES = {"vocab_size": 8, "embedding_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "initializer_range": 0.2}
+CONFIG = small(**SIZES, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 
 
 def settings_of(folder):
@@ -33,7 +30,7 @@ def settings_of(folder):
         lines = (json.dumps({"text": text, "label": labels}) + "\n" for text, labels in ROWS * 4)
         (folder / "data" / f"{split}.jsonl").write_text("".join(lines))
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "so"]))
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    CONFIG.to_json(folder / "config.json")
     return FinetuningSettings(
         task="multilabel", data_dir=str(folder / "data"), output_dir=str(folder / "run"),
         config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
@@ -81,7 +78,7 @@ REFUSED = """
 def test_other_ways_of_training_are_refused(tmp_path, trained):
     settings, one = settings_of(tmp_path), tmp_path / "one.keras"
     # A head of one label a text is no start for several.
-    AlbertClassifier(AlbertConfig(**CONFIG), 3, labels=LABELS).save(one)
+    AlbertClassifier(CONFIG, 3, labels=LABELS).save(one)
     for line in lines(REFUSED.replace("TRAINED", str(trained)).replace("ONE", str(one))):
         assert_refused(line, settings, finetuning.finetune)
     with pytest.raises(UserError, match="--task=multilabel is not offered here"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
+from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
 from albert_tf.loaded import Loaded
 from albert_tf.mine_negatives import MiningSettings
 from albert_tf.mining import hard_negatives, mine
@@ -23,16 +23,13 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
-from tests.albert_tf.tiny import graphs
+from tests.albert_tf.tiny import graphs, small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "of", *WORDS]).encode())
-CONFIG = AlbertConfig(
-    vocab_size=TOKENIZER.vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=24, max_position_embeddings=32, initializer_range=0.2,
-)  # fmt: skip
+CONFIG = small(vocab_size=TOKENIZER.vocab_size, num_hidden_layers=1, initializer_range=0.2)
 
 
 @pytest.fixture

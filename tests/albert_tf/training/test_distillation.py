@@ -12,7 +12,6 @@ from scipy import special, stats
 
 from albert_tf import (
     AlbertClassifier,
-    AlbertConfig,
     AlbertEncoder,
     AlbertMultipleChoice,
     AlbertRegressor,
@@ -25,15 +24,14 @@ from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from tests.albert_tf.refusals import changed
+from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.pruning import prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTH = 10
-STUDENT = AlbertConfig(
-    vocab_size=30, embedding_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
+NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+STUDENT = small(vocab_size=30, num_hidden_layers=1, max_position_embeddings=16, **NONE)
 # Large first weights: what it answers depends on what it reads.
 TEACHER = STUDENT.replace(num_hidden_layers=2, intermediate_size=64, initializer_range=0.4)
 OF_CLASSES = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -8,7 +8,6 @@ import pytest
 
 from albert_tf import (
     AlbertClassifier,
-    AlbertConfig,
     AlbertEncoder,
     AlbertRegressor,
     AlbertTokenClassifier,
@@ -19,14 +18,11 @@ from albert_tf import (
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import pictures
 from tests.albert_tf.refusals import assert_refused, changed, lines
-from tests.albert_tf.tiny import graphs
+from tests.albert_tf.tiny import graphs, small
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-CONFIG = AlbertConfig(
-    vocab_size=8, embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-    max_position_embeddings=16, initializer_range=0.4,
-)  # fmt: skip
+CONFIG = small(vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16, initializer_range=0.4)
 TEXTS = ["good", "bad", "so so", "good bad", "bad so", "good so good", "so", "bad bad"]
 LABELS = {
     "classification": ["no", "yes"] * 4,

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.analysis.cost import flops
 from albert_tf.models.text_student import TextStudent
 from albert_tf.training import utilisation
 from albert_tf.training.utilisation import Utilisation, matrix_rate
+from tests.albert_tf.tiny import small
 
-CONFIG = AlbertConfig(
-    vocab_size=30, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32
-)
+CONFIG = small(num_hidden_layers=4)
 SETTINGS = types.SimpleNamespace(dtype_policy="float32")
 
 

@@ -12,8 +12,10 @@ from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.refusals import assert_refused, changed
+from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_other_task
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
+from tests.albert_tf.training.trainers import DROPOUT
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -25,11 +27,8 @@ def settings(tmp_path_factory, tiny_run):
     """Of a tiny XLNet from scratch, one block for two layers, with the vocabulary of the tiny run."""
     folder = tmp_path_factory.mktemp("xlnet")
     write_classes(folder)
-    AlbertConfig(
-        vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-        position_type="relative", type_vocab_size=4,
-    ).to_json(folder / "xlnet.json")  # fmt: skip
+    config = small(vocab_size=500, max_position_embeddings=48, position_type="relative", type_vocab_size=4, **DROPOUT)
+    config.to_json(folder / "xlnet.json")
     flags = f"--config={folder}/xlnet.json --tokenizer={tiny_run} --learning_rate=1e-3 --train_batch_size=8"
     flags += " --num_train_steps=1 --max_seq_length=32 --albert_dropout=0.1"
     begun = FinetuningSettings(task="classification", data_dir=str(folder), output_dir=str(folder / "run"), config="x")
