@@ -193,10 +193,10 @@ def test_an_empty_text_is_an_empty_segment(tmp_path, tiny_data):
     """Quora's questions hold some."""
     write(tmp_path, "qqp train\nid|qid1|qid2|question1|question2|is_duplicate\n1|2|3|Who?||0\n2|3|4|||0")
     task, tokenizer = glue_task("qqp", str(tmp_path)), load_tokenizer(tiny_data)
-    rows = task.rows(task.read("train"), tokenizer, 32, training=True)
+    rows = task.rows(task.read("train"), tokenizer, 32, training=True).tokens
     cls, sep, first = tokenizer.cls_id, tokenizer.sep_id, tokenizer.encode("Who?")
-    assert [row.tolist() for row in rows.tokens["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
-    assert rows.tokens["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
+    assert [row.tolist() for row in rows["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
+    assert rows["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
 
 
 @pytest.mark.parametrize(("name", "header"), [("qqp", "id|question1|question2"), ("rte", "index|sentence1|sentence2")])

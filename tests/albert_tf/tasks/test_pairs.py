@@ -23,7 +23,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
-from tests.albert_tf.tiny import graphs, small
+from tests.albert_tf.tiny import graphs, small, table
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -158,9 +158,9 @@ def test_fit_learns_pairs(eagerly):
     positives = numbered(10, 1)[1]
     data = pairs.TextPairs(Preprocessor(TOKENIZER, 16), [f"{text} of" for text in positives], positives, batch_size=5)
     trainer = PairTrainer(AlbertSentenceEmbedder(AlbertEncoder(CONFIG, seed=1, pooler=False)), PairLoss(dims=(16, 4)))
-    trainer.compile(albert_tf.optimizers.AdamWeightDecay(1e-2))
-    losses = trainer.fit(data, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < 0.9 * losses[0] and data.epoch >= 3
+    trainer.compile(albert_tf.optimizers.AdamWeightDecay(3e-3))
+    losses = trainer.fit(data, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < 0.9 * losses[0] and data.epoch >= 6
 
 
 def test_a_run_learns_and_keeps_pooling_and_prompts(settings, start, capsys):
@@ -226,21 +226,22 @@ def test_rows_that_no_batch_takes_are_counted(caplog):
     assert "8 of 12 rows are in no batch of an epoch" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("keys", "ranks"),
-    [
-        ([0, 1, 2, 3, 4, 5], [1, 2, 3]),
-        # The same text in another row is no better answer, and another positive of the same anchor is none.
-        ([0, 1, 2, 3, 4, 1], [1, 1, 2]),
-        ([0, 1, 2, 3, 0, 5], [1, 2, 2]),
-        # A text that is better counts once.
-        ([0, 1, 2, 3, 4, 5, 6, 1], [1, 2, 3, 1]),
-    ],
-)
+# Of rows in order, the texts of anchor and positive by number, and the ranks. The same text in another row is no better
+# answer, and another positive of the same anchor is none; a text that is better counts once.
+RANKS = """
+0 1 2 3 4 5 | 1 2 3
+0 1 2 3 4 1 | 1 1 2
+0 1 2 3 0 5 | 1 2 2
+0 1 2 3 4 5 6 1 | 1 2 3 1
+"""
+
+
+@pytest.mark.parametrize(("keys", "ranks"), table(RANKS))
 def test_ranks(keys, ranks):
-    vectors = [[[1, 0], [1, 0]], [[0, 1], [1, 0.1]], [[1, 0], [0.9, 0.1]], [[1, 0], [1, 0]]][: len(ranks)]
+    keys = np.array(keys.split(), int).reshape(-1, 2)
+    vectors = np.array([[[1, 0], [1, 0]], [[0, 1], [1, 0.1]], [[1, 0], [0.9, 0.1]], [[1, 0], [1, 0]]])[: len(keys)]
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    assert pairs.ranks_of(vectors.astype("float32"), np.reshape(keys, (-1, 2))).tolist() == ranks
+    assert " ".join(map(str, pairs.ranks_of(vectors.astype("float32"), keys))) == ranks
 
 
 def unit(*angles):

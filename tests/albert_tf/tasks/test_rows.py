@@ -18,6 +18,7 @@ from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, padded_lengt
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.batches import POOL, epoch_order, evaluation_batches, training_batches
 from albert_tf.training.preparation import digest
+from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 
 
@@ -192,19 +193,19 @@ def test_classes_are_weighed_by_balance_or_by_name_and_others_stay_at_one():
     assert labels.tolist() == [0, 1, 2] and weights.tolist() == [1, 3, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ("perhaps=2", "names 'perhaps', which is none of no, yes"),
-        ("balance", "names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight"),
-        ("no=-1", "'-1' is no weight"),
-        ("no=nan", "'nan' is no weight"),
-        ("no=much", "'much' is no weight"),
-    ],
-)
-def test_what_is_no_weight_is_named(weights, message):
-    with pytest.raises(UserError, match=message):
-        weigh(classed([0, 1]), LABELS, weights)
+REFUSED = """
+perhaps=2 => names 'perhaps', which is none of no, yes
+balance => names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight
+no=-1 => '-1' is no weight
+no=nan => 'nan' is no weight
+no=much => 'much' is no weight
+"""
+
+
+def test_what_is_no_weight_is_named():
+    for weights, _, message in (line.partition(" => ") for line in lines(REFUSED)):
+        with pytest.raises(UserError, match=message):
+            weigh(classed([0, 1]), LABELS, weights)
     for rows, labels in ((classed([0, 1]), None), (classed([0, 1], target="tag"), LABELS)):
         with pytest.raises(UserError, match="give every text a class"):
             weigh(rows, labels, "balanced")

@@ -17,6 +17,7 @@ from albert_tf.training import loop, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from tests.albert_tf.refusals import assert_refused, lines
+from tests.albert_tf.tiny import table
 from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -38,18 +39,18 @@ def test_the_folder_holds_what_later_stages_need(tiny_run):
 
 
 def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    path = tmp_path / "run" / "run.json"
-    run = files.read_json(path)
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    run = files.read_json(folder / "run.json")
+    (records,) = run["records"]
     decisive = "masking masked_lm_prob max_ngram whole_words pair_task seed format_version word_rule"
-    assert run["records"][0].keys() == set(decisive.split())
+    assert records.keys() == set(decisive.split())
     for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}):
-        files.write_json(path, run | {"records": [run["records"][0] | change]})
+        files.write_json(folder / "run.json", run | {"records": [records | change]})
         with pytest.raises(UserError, match="holds a run with records="):
-            pretrain(tiny_settings, tmp_path / "run")
+            pretrain(tiny_settings, folder)
     # A run of before they were noted goes on.
-    files.write_json(path, {key: value for key, value in run.items() if key != "records"})
-    pretrain(tiny_settings, tmp_path / "run")
+    files.write_json(folder / "run.json", {key: value for key, value in run.items() if key != "records"})
+    pretrain(tiny_settings, folder)
 
 
 def test_a_finished_run_is_left_alone_and_one_of_other_settings_refused(tiny_settings, tiny_run, capsys):
@@ -119,26 +120,26 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings
     assert not (tmp_path / "run" / "last.keras").exists()
 
 
-@pytest.mark.parametrize(
-    ("metric", "lower_is_better", "scores", "stored"),
-    [
-        ("val_loss", True, (1.5, 1.2, 1.2000001, 1.3, 1.1), [1.5, 1.2, 1.1]),
-        ("dev_accuracy", False, (0.5, 0.6, 0.6, 0.4), [0.5, 0.6]),
-        ("not measured", False, (2.0, 1.0), [2.0, 1.0]),
-    ],
-)
-def test_the_first_of_the_best_models_is_stored(metric, lower_is_better, scores, stored, tmp_path, monkeypatch):
-    """Where nothing is measured, the newest."""
+# Where nothing is measured, the newest.
+BEST = """
+val_loss | 1.5 1.2 1.2000001 1.3 1.1 | 1.5 1.2 1.1
+dev_accuracy | 0.5 0.6 0.6 0.4 | 0.5 0.6
+not measured | 2.0 1.0 | 2.0 1.0
+"""
+
+
+@pytest.mark.parametrize(("metric", "scores", "stored"), table(BEST))
+def test_the_first_of_the_best_models_is_stored(metric, scores, stored, tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(loop, "save_keras", lambda model, path, optimizer: saved.append(model))
     monkeypatch.setattr(loop.run_folder, "save_checkpoint", lambda *_: None)
     training = object.__new__(pretraining.Pretraining)
     training.devices, training.folder, training.best = Devices(), tmp_path, -math.inf
-    training.main_metric, training.lower_is_better = metric, lower_is_better
-    for score in scores:
+    training.main_metric, training.lower_is_better = metric, metric == "val_loss"
+    for score in scores.split():
         training.model = score
-        training._save({} if metric == "not measured" else {metric: score})
-    assert saved == stored
+        training._save({} if metric == "not measured" else {metric: float(score)})
+    assert saved == stored.split()
 
 
 def test_a_model_without_an_answer_to_pairs_is_evaluated_on_records_of_pairs(tiny_run, tiny_data, tmp_path, capsys):

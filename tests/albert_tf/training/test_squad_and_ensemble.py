@@ -47,13 +47,8 @@ def write_squad(folder, version, rows=8):
 
 def settings_of(folder, run, task, flags=""):
     write_squad(folder / "data", {"squad1": "1.1", "squad2": "2.0"}[task])
-    settings = FinetuningSettings(
-        task=task,
-        data_dir=str(folder / "data"),
-        output_dir=str(folder / "run"),
-        init_from=str(run),
-        config="x" * (not run),
-    )
+    places = {"data_dir": str(folder / "data"), "output_dir": str(folder / "run"), "init_from": str(run)}
+    settings = FinetuningSettings(task=task, **places, config="x" * (not run))
     own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=1 --save_checkpoints_steps=1 --max_seq_length=32"
     return changed(settings, f"{own} {flags}")
 
@@ -146,10 +141,10 @@ def test_logits_of_an_ensemble_are_their_mean():
 def test_squad_ensemble(squads, tmp_path):
     settings, first, second = squads
     wanted = EnsembleSettings("squad2", settings.data_dir, f"{first},{second}", str(tmp_path / "both"))
-    both = ensemble(wanted)
-    assert both["models"].keys() == {str(first), str(second)}
-    for folder in (first, second):
-        assert both["models"][str(folder)]["dev_f1"] == pytest.approx(load_task(folder)["metrics"]["f1"])
+    both = ensemble(wanted)["models"]
+    assert {place: one["dev_f1"] for place, one in both.items()} == pytest.approx(
+        {str(folder): load_task(folder)["metrics"]["f1"] for folder in (first, second)}
+    )
     one, other, mean = (
         read_null_odds(folder / "predictions" / "dev" / "null_odds.json")
         for folder in (first, second, tmp_path / "both")
