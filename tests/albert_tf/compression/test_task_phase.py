@@ -101,20 +101,22 @@ def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
 
 
+LEARNED = {"learned_exit": True, "early_exit": False, "exit_prior": 0.3, "exit_beta": 0.1}
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (partial(AlbertClassifier, num_classes=2, early_exit=LearnedExit(0.3, 0.1)), (True, False, 0.3, 0.1, "plain")),
-        (partial(AlbertClassifier, num_classes=2, early_exit=True), (False, True, None, None, "plain")),
-        (partial(AlbertSpanPredictor, joint=True), (False, False, None, None, "joint")),
-        (AlbertSpanPredictor, (False, False, None, None, "plain")),
+        (partial(AlbertClassifier, num_classes=2, early_exit=LearnedExit(0.3, 0.1)), LEARNED),
+        (partial(AlbertClassifier, num_classes=2, early_exit=True), {"early_exit": True, "learned_exit": False}),
+        (partial(AlbertSpanPredictor, joint=True), {"span_head": "joint", "early_exit": False}),
+        (AlbertSpanPredictor, {"span_head": "plain"}),
     ],
 )
 def test_the_student_answers_as_the_whole_model_does(tuned, model, expected, tmp_path):
     whole = Loaded(model(AlbertEncoder(CONFIG, seed=2)), None, {})
     tuning = TaskPhase(tuned, whole, tmp_path, Devices(), 0.0).tuning()
-    learned = (tuning.exit_prior, tuning.exit_beta) if tuning.learned_exit else (None, None)
-    assert (tuning.learned_exit, tuning.early_exit, *learned, tuning.span_head) == expected
+    assert {name: getattr(tuning, name) for name in expected} == expected
 
 
 def test_pieces_are_counted_in_the_tasks_texts(tuned):
