@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import parameters
-from albert_tf.training import memory, pretraining
+from albert_tf.training import memory, pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.memory import GIB, fit_to_memory, step_need
 from albert_tf.training.phases import RecordsPhase
@@ -115,16 +115,20 @@ def test_what_is_free_is_between_nothing_and_everything():
     assert 0 < memory.free_memory() < 2**50
 
 
-def test_a_run_in_parts_by_itself_goes_on_with_as_many(tiny_settings, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [2])
-    places = {"eval_data": "", "output_dir": str(tmp_path / "run")}
-    settings = dataclasses.replace(tiny_settings, **places, num_train_steps=1, num_warmup_steps=0)
-    pretraining.pretrain(settings)
-    assert "in 2 parts one after the other, to fit" in capsys.readouterr().out
-    monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [4])
-    pretraining.pretrain(settings)
-    assert "trained already" in capsys.readouterr().out
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run["gradient_accumulation_steps"] == 2
+def test_a_run_in_parts_by_itself_goes_on_with_as_many(tiny_settings, tmp_path, monkeypatch):
+    def begun(fitting, **changes):
+        monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [fitting])
+        settings = dataclasses.replace(tiny_settings, output_dir=str(tmp_path), **changes)
+        return pretraining.Pretraining(settings, Devices(), 0.0)
+
+    def claim(run):
+        run_folder.claim(run.folder, run.settings, run.free, run.facts())
+
+    first = begun(2)
+    assert "in 2 parts one after the other, to fit" in first.memory
+    claim(first)
+    (tmp_path / "last.keras").touch()
+    claim(begun(4))
+    assert json.loads((tmp_path / "run.json").read_text())["gradient_accumulation_steps"] == 2
     with pytest.raises(UserError, match=r"gradient_accumulation_steps=2 \(now 4\)"):
-        pretraining.pretrain(dataclasses.replace(settings, gradient_accumulation_steps=4))
+        claim(begun(4, gradient_accumulation_steps=4))
