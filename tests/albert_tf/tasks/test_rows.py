@@ -141,9 +141,8 @@ def test_the_digest_is_what_runs_of_before_wrote_down():
 def test_what_may_be_large_is_read_example_by_example(name, rows, wrong, message, tmp_path):
     """So what is wrong with the last line is found after all others were given."""
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows, wrong]) + "\n")
-    examples = create_task(FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x")).stream(
-        "train"
-    )
+    task = create_task(FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x"))
+    examples = task.stream("train")
     assert len([next(examples) for _ in rows]) == 11
     with pytest.raises(UserError, match=f"line 13: {message}"):
         next(examples)
