@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints.narrowing import narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
@@ -11,12 +11,12 @@ from albert_tf.compression.settings import CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of, keep_layers, table
 from albert_tf.models.early_exit import LearnedExit
 from tests.albert_tf.refusals import assert_refused, lines
+from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
 
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=16, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=12, sharing="none", initializer_range=0.3,
-)  # fmt: skip
+CONFIG = small(
+    embedding_size=16, num_hidden_layers=4, max_position_embeddings=12, sharing="none", initializer_range=0.3
+)
 FEATURES = {"input_ids": np.arange(20).reshape(2, 10).astype("int32")}
 
 
@@ -101,19 +101,22 @@ def test_at_full_rank_only_biases_and_norms_are_lost(encoder):
 @pytest.mark.parametrize("changes", [{}, {"feed_forward": "glu"}], ids=["", "gated"])
 def test_units_without_effect_are_the_ones_that_go(changes):
     """With the low rank of their block and of every step."""
+
+    def check(model, units):
+        narrow = narrow_blocks(model, units)(FEATURES)["sequence_output"]
+        np.testing.assert_allclose(narrow, model(FEATURES)["sequence_output"], atol=1e-5)
+
     model = AlbertEncoder(CONFIG.replace(**changes), seed=2)
     for number, half in enumerate(model.halves_of("feed_forward")):
         kernel = np.array(half.output_dense.kernel)
         kernel[[3 + number, 7]] = 0
         half.output_dense.kernel.assign(kernel)
-    narrow = narrow_blocks(model, 22)
-    np.testing.assert_allclose(narrow(FEATURES)["sequence_output"], model(FEATURES)["sequence_output"], atol=1e-5)
+    check(model, 22)
     shared = compress(model, CompressionPlan((0, 1, 2, 3), 0, "1x4", 2, aligned=False))
     (half,) = shared.halves_of("feed_forward")
-    half.output_dense.kernel.assign(np.where(np.arange(24)[:, None] == 5, 0, half.output_dense.kernel))
-    half.lora_output.a.assign(np.where(np.arange(24)[:, None] == 5, 0, half.lora_output.a))
-    narrow = narrow_blocks(shared, 23)
-    np.testing.assert_allclose(narrow(FEATURES)["sequence_output"], shared(FEATURES)["sequence_output"], atol=1e-5)
+    for variable in (half.output_dense.kernel, half.lora_output.a):
+        variable.assign(np.where(np.arange(24)[:, None] == 5, 0, variable))
+    check(shared, 23)
 
 
 def test_the_best_block_is_the_one_that_serves_best(encoder):

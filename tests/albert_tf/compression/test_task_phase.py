@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,15 +101,15 @@ def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
 
 
+LEARNED = {"learned_exit": True, "early_exit": False, "exit_prior": 0.3, "exit_beta": 0.1}
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (
-            lambda encoder: AlbertClassifier(encoder, 2, early_exit=LearnedExit(0.3, 0.1)),
-            {"learned_exit": True, "early_exit": False, "exit_prior": 0.3, "exit_beta": 0.1},
-        ),
-        (lambda encoder: AlbertClassifier(encoder, 2, early_exit=True), {"early_exit": True, "learned_exit": False}),
-        (lambda encoder: AlbertSpanPredictor(encoder, joint=True), {"span_head": "joint", "early_exit": False}),
+        (partial(AlbertClassifier, num_classes=2, early_exit=LearnedExit(0.3, 0.1)), LEARNED),
+        (partial(AlbertClassifier, num_classes=2, early_exit=True), {"early_exit": True, "learned_exit": False}),
+        (partial(AlbertSpanPredictor, joint=True), {"span_head": "joint", "early_exit": False}),
         (AlbertSpanPredictor, {"span_head": "plain"}),
     ],
 )
@@ -128,18 +129,15 @@ def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings
     task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
     teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
     tuned = changed(settings, f"--model={teacher} --output_dir={tmp_path}/out --text=")
-    work = running.prepare(tuned)
-    examples = list(task_of(tuned).stream("train"))
+    work, task = running.prepare(tuned), task_of(tuned)
+    examples = list(task.stream("train"))
     texts = [tuple(example.texts) for example in examples]
     assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(texts)
     assert work.likeness(work.loaded.model) == pytest.approx(1)
-    ours, of_task = (
-        {name: array.read(0, sum(rows.lengths)).tolist() for name, array in rows.tokens.items()}
-        for rows in (
-            make_rows(texts, work.tokenizer, 16), task_of(tuned).rows(examples, work.tokenizer, 16, training=True)
-        )
-    )  # fmt: skip
-    assert ours == of_task
+    ours, theirs = make_rows(texts, work.tokenizer, 16), task.rows(examples, work.tokenizer, 16, training=True)
+    for name, array in ours.tokens.items():
+        count = sum(ours.lengths)
+        assert array.read(0, count).tolist() == theirs.tokens[name].read(0, count).tolist()
     single = running.prepare(changed(tuned, f"--model={settings.model}"))
     assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
 

@@ -6,18 +6,16 @@ from typing import Any
 
 import keras
 
-from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import save_keras
+from tests.albert_tf.tiny import small
 from tfrecords.tokenizers.base import Tokenizer
 
 WORDS = ["a", "the", "dull", "fine", "film", "was", "play", "actor", "and", "not", "very", "good", "bad", "plot"]
 UNREAD = ["zebra", "yak"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, *WORDS, *UNREAD, *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
-CONFIG = AlbertConfig(
-    vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-    intermediate_size=24, max_position_embeddings=24, sharing="none", initializer_range=0.3,
-)  # fmt: skip
+SIZES = {"vocab_size": len(PIECES), "embedding_size": 16, "max_position_embeddings": 24}
+CONFIG = small(**SIZES, sharing="none", initializer_range=0.3)
 
 
 def write(folder: Path, model: keras.Model, tokenizer: Tokenizer, **task: Any) -> Path:

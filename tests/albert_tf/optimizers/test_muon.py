@@ -18,8 +18,8 @@ def orthogonal(matrix):
     return left * values @ right
 
 
-def expected(weights, gradients, rate, decay):
-    momentum = np.zeros_like(weights)
+def expected(start, gradients, rate, decay):
+    weights, momentum = start, np.zeros_like(start)
     for gradient in gradients:
         momentum = 0.95 * momentum + gradient
         update = 0.2 * np.sqrt(max(weights.shape)) * orthogonal(gradient + 0.95 * momentum)
@@ -30,16 +30,14 @@ def expected(weights, gradients, rate, decay):
 @pytest.mark.parametrize("shape", [(5, 3), (3, 8)])
 def test_a_matrix_and_each_of_a_stack_go_by_the_formula(shape):
     random = np.random.default_rng(0)
-    start = random.normal(size=(2, *shape)).astype("float32")
-    gradients = random.normal(size=(4, 2, *shape)).astype("float32")
+    start, *gradients = random.normal(size=(5, 2, *shape)).astype("float32")
     one, stack = keras.Variable(start[0], name="kernel"), keras.Variable(start, name="depth_lora_query_a")
     optimizer = Muon(learning_rate=0.01, weight_decay_rate=0.1)
     for gradient in gradients:
         optimizer.apply([gradient[0], gradient], [one, stack])
-    found = [np.array(one), *np.array(stack)]
-    for number, start_of in ((0, start[0]), (1, start[0]), (2, start[1])):
-        moves = [gradient[0 if number < 2 else 1] for gradient in gradients]
-        np.testing.assert_allclose(found[number], expected(start_of, moves, 0.01, 0.1), rtol=1e-4, atol=1e-5)
+    for found, number in ((one, 0), (stack[0], 0), (stack[1], 1)):
+        wanted = expected(start[number], [gradient[number] for gradient in gradients], 0.01, 0.1)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_all_else_goes_by_adam_at_its_ratio():
@@ -97,8 +95,7 @@ def test_gradients_that_are_not_finite_change_nothing(optimizer_class):
 
 
 def test_loaded_it_goes_on_to_the_bit():
-    random = np.random.default_rng(0)
-    start, gradients = random.normal(size=(4, 3)).astype("float32"), random.normal(size=(4, 4, 3)).astype("float32")
+    start, *gradients = np.random.default_rng(0).normal(size=(5, 4, 3)).astype("float32")
     variable, optimizer = keras.Variable(start, name="kernel"), Muon(0.01, momentum=0.9, global_clipnorm=1.0)
     for gradient in gradients[:2]:
         optimizer.apply([gradient], [variable])
@@ -107,7 +104,7 @@ def test_loaded_it_goes_on_to_the_bit():
     again, copy = keras.Variable(variable, name="kernel"), Muon.from_config(optimizer.get_config())
     copy.build([again])
     copy.load_own_variables(store)
-    for gradient in gradients[2:]:
-        optimizer.apply([gradient], [variable])
-        copy.apply([gradient], [again])
+    for one, of_variable in ((optimizer, variable), (copy, again)):
+        for gradient in gradients[2:]:
+            one.apply([gradient], [of_variable])
     np.testing.assert_array_equal(again, variable)

@@ -68,28 +68,16 @@ def test_lamb_moves_what_begins_at_zero_over_depth_like_any_matrix_step_by_step(
     np.testing.assert_allclose(moved, [0.01 * 0.02, 0.01 * 3.0], rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("path", "is_adapted"),
-    [
-        ("depth_lora_query/a", True),
-        ("depth_connections/kernel", True),
-        ("depth_connections/scale", True),
-        ("depth_connections/bias", True),
-        ("depth_connections/gate", True),
-        ("depth_connections/signal", True),
-        ("depth_signal/table", False),
-        ("depth_halting/kernel", True),
-        ("depth_halting/bias", False),
-        ("depth_halting/gate", False),
-        ("depth_injection/gate", False),
-        ("final_norm/beta", False),
-    ],
-)
-def test_which_weights_over_depth_are_adapted(path, is_adapted):
-    variable = variable_at(path, np.zeros(4, "float32"))
+ADAPTED = "lora_query/a connections/kernel connections/scale connections/bias connections/gate connections/signal"
+ADAPTED += " halting/kernel"
+
+
+@pytest.mark.parametrize("path", f"{ADAPTED} signal/table halting/bias halting/gate injection/gate".split())
+def test_which_weights_over_depth_are_adapted(path):
+    variable = variable_at(f"depth_{path}", np.zeros(4, "float32"))
     Lamb(learning_rate=0.01, weight_decay_rate=0.0).apply([keras.ops.ones(4)], [variable])
     # As any bias, by Adam's first step, 0.1 / sqrt(0.001); or by that of a matrix of standard deviation 0.02.
-    step = 0.02 if is_adapted else 0.1 / np.sqrt(0.001)
+    step = 0.02 if path in ADAPTED.split() else 0.1 / np.sqrt(0.001)
     np.testing.assert_allclose(variable, -0.01 * step, rtol=1e-3)
 
 
@@ -97,15 +85,12 @@ def test_which_weights_over_depth_are_adapted(path, is_adapted):
 def test_gradient_accumulation_equals_the_mean_gradient(rate):
     """The schedule goes by updates, not by what each of them has accumulated."""
     gradients = np.random.default_rng(1).normal(size=(4, 3)).astype("float32")
-    accumulating, plain = (
-        keras.Variable(np.ones(3, "float32"), name="a"),
-        keras.Variable(np.ones(3, "float32"), name="b"),
-    )
+    accumulating, plain = (keras.Variable(np.ones(3, "float32"), name=name) for name in "ab")
     first, second = Lamb(learning_rate=rate, gradient_accumulation_steps=2), Lamb(learning_rate=rate)
-    for gradient in gradients:
+    for number, gradient in enumerate(gradients):
         first.apply([gradient], [accumulating])
-    for pair in gradients.reshape(2, 2, 3):
-        second.apply([pair.mean(axis=0)], [plain])
+        if number % 2:
+            second.apply([gradients[number - 1 : number + 1].mean(axis=0)], [plain])
     np.testing.assert_allclose(accumulating, plain, rtol=1e-5, atol=1e-7)
 
 

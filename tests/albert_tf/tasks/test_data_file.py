@@ -16,6 +16,7 @@ from albert_tf.tasks.data_file import FileOptions, open_data_file
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
+from tests.albert_tf.refusals import lines
 from tests.conftest import ROOT
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import define_flags, read_flags
@@ -54,30 +55,27 @@ def parquet_of(path):
 
 JSON = "".join(json.dumps(dict(zip(("Rezension", "Stimmung"), row)), ensure_ascii=False) + "\n" for row in ROWS)
 READ = {
-    "semicolons": ("a.csv", table(), {}),
-    "semicolons and the mark that Excel writes": ("a.csv", table().encode("utf-8-sig"), {}),
-    "tabs": ("a.tsv", table("\t"), {}),
-    "Excel's Unicode text": ("a.txt", table("\t").encode("utf-16"), {}),
-    "UTF-16, big-endian": ("a.csv", codecs.BOM_UTF16_BE + table().encode("utf-16-be"), {}),
-    "Windows-1252": ("a.csv", table().encode("cp1252"), {"encoding": "cp1252"}),
-    "JSON lines": ("a.jsonl", JSON, {}),
-    "JSON lines in Windows-1252": ("a.jsonl", JSON.encode("cp1252"), {"encoding": "cp1252"}),
-    "Parquet": ("a.parquet", None, {}),
-}
+    "a.csv": [(table(), ""), (table().encode("utf-8-sig"), ""), (table().encode("cp1252"), "cp1252"),
+              (codecs.BOM_UTF16_BE + table().encode("utf-16-be"), "")],
+    "a.tsv": [(table("\t"), "")],
+    "a.txt": [(table("\t").encode("utf-16"), "")],
+    "a.jsonl": [(JSON, ""), (JSON.encode("cp1252"), "cp1252")],
+    "a.parquet": [(None, "")],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", READ)
-def test_every_form_has_the_same_rows_and_columns_and_holds_out_the_same(tmp_path, kind):
-    name, content, options = READ[kind]
-    if content is None:
-        parquet_of(tmp_path / name)
-    found = opened(tmp_path / name, content, **options)
-    assert (found.options.text_column, found.options.label_column) == ("Rezension", "Stimmung")
-    assert found.options.task == "classification" and found.labels == {"x": 20, "y": 20, "z": 20}
-    train, dev = rows_of(found, "train"), rows_of(found, "dev")
-    assert sorted(train + dev) == sorted(ROWS) and found.table("test") is None
+@pytest.mark.parametrize("name", READ)
+def test_every_form_has_the_same_rows_and_columns_and_holds_out_the_same(tmp_path, name):
     plain = opened(tmp_path / "plain.csv", table())
-    assert dev == rows_of(plain, "dev") and str(found).partition(":")[2] == str(plain).partition(":")[2]
+    for content, encoding in READ[name]:
+        if content is None:
+            parquet_of(tmp_path / name)
+        found = opened(tmp_path / name, content, encoding=encoding)
+        assert (found.options.text_column, found.options.label_column) == ("Rezension", "Stimmung")
+        assert found.options.task == "classification" and found.labels == {"x": 20, "y": 20, "z": 20}
+        train, dev = rows_of(found, "train"), rows_of(found, "dev")
+        assert sorted(train + dev) == sorted(ROWS) and found.table("test") is None
+        assert dev == rows_of(plain, "dev") and str(found).partition(":")[2] == str(plain).partition(":")[2]
 
 
 def test_the_rows_held_out_are_the_same_in_any_order_of_every_label_alike_and_of_another_seed_others(tmp_path):
@@ -108,27 +106,18 @@ def test_a_row_that_joins_moves_no_other(tmp_path):
     assert len(before - after) <= 1 and len(after - before) <= 1
 
 
-def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
+def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    columns = [["a", "b", "c"], ["x", "y", "x"], ["y", "x", "y"]]
-    table = pyarrow.Table.from_arrays([pyarrow.array(one) for one in columns], names=["text", "label", "label"])
-    parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet': a column is there twice in text, label, label; rename one"):
-        opened(tmp_path / "a.parquet")
-
-
-def test_bytes_times_and_damaged_names_of_parquet_are_refused(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    path = tmp_path / "a.parquet"
-    for labels, said in (
-        (pyarrow.array([b"x", b"y"] * 4), "row 1: label b'x' is neither a text nor a number; write texts"),
-        (pyarrow.array([2**62, 2**61] * 4, pyarrow.timestamp("us")), "as Parquet: date value out of range"),
+    path, texts = tmp_path / "a.parquet", pyarrow.array("abcdefgh")
+    times = pyarrow.array([2**62, 2**61] * 4, pyarrow.timestamp("us"))
+    for columns, names, said in (
+        ([texts] * 3, ["text", "label", "label"], "a column is there twice in text, label, label; rename one"),
+        ([texts, pyarrow.array([b"x", b"y"] * 4)], ["text", "label"], "row 1: label b'x' is neither a text nor a num"),
+        ([texts, times], ["text", "label"], "as Parquet: date value out of range"),
     ):
-        parquet.write_table(pyarrow.table({"text": list("abcdefgh"), "label": labels}), path)
+        parquet.write_table(pyarrow.Table.from_arrays(columns, names=names), path)
         with pytest.raises(UserError, match=said):
             opened(path)
     path.write_bytes(path.read_bytes().replace(b"text", b"t\xdaxt"))
@@ -136,42 +125,36 @@ def test_bytes_times_and_damaged_names_of_parquet_are_refused(tmp_path):
         opened(path)
 
 
-def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("encoding", ["", "cp1252"])
+def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
+    """And a damaged archive."""
     monkeypatch.setattr("albert_tf.tasks.encodings.LONGEST_LINE", 2**16)
-    for encoding in ("", "cp1252"):
-        content = gzip.compress((table() + "x" * 2**17).encode("cp1252" if encoding else "utf-8"))
-        with pytest.raises(UserError, match="line 62 is longer than 65,536; is a line end missing"):
+    whole = (table() + "x" * 2**17).encode(encoding or "utf-8")
+    damaged = bytearray(gzip.compress(table().encode(encoding or "utf-8")))
+    damaged[len(damaged) // 3] ^= 0xFF
+    for content, said in (
+        (gzip.compress(whole), "line 62 is longer than 65,536; is a line end missing"),
+        (bytes(damaged), r"cannot read '.*a\.csv\.gz'"),
+    ):
+        with pytest.raises(UserError, match=said):
             opened(tmp_path / "a.csv.gz", content, encoding=encoding)
 
 
-@pytest.mark.parametrize("encoding", ["", "cp1252"])
-def test_a_damaged_archive_is_one_line(tmp_path, encoding):
-    content = bytearray(gzip.compress(table().encode("cp1252" if encoding else "utf-8")))
-    content[len(content) // 3] ^= 0xFF
-    with pytest.raises(UserError, match=r"cannot read '.*a\.csv\.gz'"):
-        opened(tmp_path / "a.csv.gz", bytes(content), encoding=encoding)
+KINDS = """
+a;1/b;2/c;1 | classification | 2 classes (1 2, 2 1)
+a;1.0/b;0.0/c;1.0 | classification | 2 classes (0.0 1, 1.0 2)
+a;1.5/b;2/c;3 | regression | numbers
+a;1e-3/b;2/c;3 | regression | numbers
+a;4,5/b;2,25/c;3 | regression | numbers with a decimal comma
+a;4,5/b;4,5/c;gut | classification | 2 classes (4,5 2, gut 1)
+a;['joy']/b;[]/c;['joy', 'anger'] | multilabel | 2 labels, several a text (anger 1, joy 2)
+"""
 
 
-KINDS = [
-    (("a;1", "b;2", "c;1"), "classification", "2 classes (1 2, 2 1)"),
-    (("a;1.0", "b;0.0", "c;1.0"), "classification", "2 classes (0.0 1, 1.0 2)"),
-    (("a;1.5", "b;2", "c;3"), "regression", "numbers"),
-    (("a;1e-3", "b;2", "c;3"), "regression", "numbers"),
-    (("a;4,5", "b;2,25", "c;3"), "regression", "numbers with a decimal comma"),
-    (("a;4,5", "b;4,5", "c;gut"), "classification", "2 classes (4,5 2, gut 1)"),
-    (("a;['joy']", "b;[]", "c;['joy', 'anger']"), "multilabel", "2 labels, several a text (anger 1, joy 2)"),
-    (("a;1.500", "b;2,5", "c;3"), "classification", None),
-]
-
-
-@pytest.mark.parametrize(("rows", "task", "said"), KINDS)
-def test_the_kind_of_task_is_found_in_the_labels_and_said(tmp_path, rows, task, said):
-    content = "text;label\n" + "\n".join(rows) + "\n"
-    if said is None:
-        with pytest.raises(UserError, match="no two rows have the same label"):
-            opened(tmp_path / "a.csv", content)
-        return
-    found = opened(tmp_path / "a.csv", content, dev_fraction=0.0)
+@pytest.mark.parametrize("line", lines(KINDS))
+def test_the_kind_of_task_is_found_in_the_labels_and_said(tmp_path, line):
+    rows, task, said = line.split(" | ")
+    found = opened(tmp_path / "a.csv", "text;label\n" + rows.replace("/", "\n") + "\n", dev_fraction=0.0)
     assert found.options.task == task and f"label 'label': {said}; 3 rows to train on, none held out" in str(found)
 
 

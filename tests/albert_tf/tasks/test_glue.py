@@ -6,6 +6,7 @@ import pytest
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.text_task import TextExample
 from tests.albert_tf.refusals import lines
+from tests.albert_tf.tiny import table
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -136,17 +137,18 @@ index|sentence1|sentence2
 0|A|B
 """
 # The first training example's texts, all training labels, what its answers' files are called, and the last class.
-TASKS = {
-    "cola": ('"They drank the pub.', [0, 1], "CoLA", "1"),
-    "sst2": ('hide new " secretions ', [0, 1], "SST-2", "1"),
-    "mrpc": ('he " said|he said', [1], "MRPC", "1"),
-    "stsb": ("A plane.|An air plane.", [5.0], "STS-B", "5.000"),
-    "qqp": ("How?|Why?", [0, 1], "QQP", "1"),
-    "mnli": ("A|B", [2], "MNLI-m MNLI-mm AX", "neutral"),
-    "qnli": ("When?|In 1986.", [1], "QNLI", "not_entailment"),
-    "rte": ("A|B", [1], "RTE", "not_entailment"),
-    "wnli": ("A|B", [1], "WNLI", "1"),
-}
+TASKS = """
+cola | "They drank the pub. | 0, 1 | CoLA | 1
+sst2 | hide new " secretions | 0, 1 | SST-2 | 1
+mrpc | he " said + he said | 1 | MRPC | 1
+stsb | A plane. + An air plane. | 5.0 | STS-B | 5.000
+qqp | How? + Why? | 0, 1 | QQP | 1
+mnli | A + B | 2 | MNLI-m MNLI-mm AX | neutral
+qnli | When? + In 1986. | 1 | QNLI | not_entailment
+rte | A + B | 1 | RTE | not_entailment
+wnli | A + B | 1 | WNLI | 1
+"""
+TASKS = {name: cells for name, *cells in table(TASKS)}
 
 
 def write(folder, files):
@@ -165,8 +167,8 @@ def task(request, tmp_path):
 def test_every_published_layout_is_read(task):
     examples = task.read("train")
     first, labels, _, _ = TASKS[task.name]
-    assert examples[0].texts == tuple(first.split("|"))
-    assert [example.label for example in examples] == labels
+    assert [text.strip() for text in examples[0].texts] == first.split(" + ")
+    assert ", ".join(str(example.label) for example in examples) == labels
     assert all(len(example.texts) == len(task.inputs) and all(example.texts) for example in examples)
     for split in task.evaluation_splits:
         assert len(task.read(split)) == 1 and task.read(split)[0].label is not None
@@ -191,10 +193,10 @@ def test_an_empty_text_is_an_empty_segment(tmp_path, tiny_data):
     """Quora's questions hold some."""
     write(tmp_path, "qqp train\nid|qid1|qid2|question1|question2|is_duplicate\n1|2|3|Who?||0\n2|3|4|||0")
     task, tokenizer = glue_task("qqp", str(tmp_path)), load_tokenizer(tiny_data)
-    rows = task.rows(task.read("train"), tokenizer, 32, training=True)
+    rows = task.rows(task.read("train"), tokenizer, 32, training=True).tokens
     cls, sep, first = tokenizer.cls_id, tokenizer.sep_id, tokenizer.encode("Who?")
-    assert [row.tolist() for row in rows.tokens["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
-    assert rows.tokens["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
+    assert [row.tolist() for row in rows["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
+    assert rows["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
 
 
 @pytest.mark.parametrize(("name", "header"), [("qqp", "id|question1|question2"), ("rte", "index|sentence1|sentence2")])

@@ -1,7 +1,6 @@
 """Several labels a text: read, trained, scored, answered by `predict` and exports."""
 
 import csv
-import dataclasses
 import json
 
 import numpy as np
@@ -15,16 +14,14 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import load_teacher
 from serving.exportable import ExportOptions, make_exportable
-from tests.albert_tf.tiny import graphs
+from tests.albert_tf.refusals import assert_refused, lines
+from tests.albert_tf.tiny import graphs, small
 from tfrecords.base.errors import UserError
 
 LABELS = ["anger", "fear", "joy"]
 ROWS = [("bad", ["anger", "fear"]), ("good", ["joy"]), ("so", []), ("bad good", ["joy", "anger", "fear"])]
-CONFIG = {
-    "vocab_size": 8, "embedding_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 32, "max_position_embeddings": 16, "initializer_range": 0.2, "hidden_dropout_prob": 0,
-    "attention_probs_dropout_prob": 0,
-}  # fmt: skip
+SIZES = {"vocab_size": 8, "embedding_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "initializer_range": 0.2}
+CONFIG = small(**SIZES, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 
 
 def settings_of(folder):
@@ -33,7 +30,7 @@ def settings_of(folder):
         lines = (json.dumps({"text": text, "label": labels}) + "\n" for text, labels in ROWS * 4)
         (folder / "data" / f"{split}.jsonl").write_text("".join(lines))
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "so"]))
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    CONFIG.to_json(folder / "config.json")
     return FinetuningSettings(
         task="multilabel", data_dir=str(folder / "data"), output_dir=str(folder / "run"),
         config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
@@ -49,20 +46,17 @@ def trained(tmp_path_factory, eagerly):
 
 def test_a_trained_model_gives_every_label_a_probability(trained):
     task = json.loads((trained / "task.json").read_text())
-    assert task["kind"] == "multilabel" and task["labels"] == LABELS and task["threshold"] == 0.5
+    assert (task["kind"], task["labels"], task["threshold"]) == ("multilabel", LABELS, 0.5)
     loaded = load(trained)
-    answers = loaded.predict([text for text, _ in ROWS])
     with open(trained / "predictions" / "dev.tsv", newline="") as file:
         lines = list(csv.DictReader(file, delimiter="\t"))[: len(ROWS)]
-    outputs = []
-    for line, answer, (_, labels) in zip(lines, answers, ROWS, strict=True):
-        outputs.append([float(line[f"logit:{name}"]) for name in LABELS])
-        given = [name for name, logit in zip(LABELS, outputs[-1]) if logit > 0]
-        assert json.loads(line["prediction"]) == answer["labels"] == given and json.loads(line["label"]) == sorted(
-            labels
-        )
-        shares = 1 / (1 + np.exp(-np.array(outputs[-1])))
-        np.testing.assert_allclose(list(answer["probabilities"].values()), shares, atol=1e-5)
+    outputs = np.array([[float(line[f"logit:{name}"]) for name in LABELS] for line in lines])
+    answers = loaded.predict([text for text, _ in ROWS])
+    for line, logits, answer, (_, labels) in zip(lines, outputs, answers, ROWS, strict=True):
+        given = [name for name, logit in zip(LABELS, logits) if logit > 0]
+        assert json.loads(line["prediction"]) == answer["labels"] == given
+        assert json.loads(line["label"]) == sorted(labels)
+        np.testing.assert_allclose(list(answer["probabilities"].values()), 1 / (1 + np.exp(-logits)), atol=1e-5)
     settings = FinetuningSettings(task="multilabel", data_dir=str(trained.parent / "data"), output_dir="", config="x")
     multilabel = create_task(settings, task)
     assert multilabel.score(multilabel.read("dev")[: len(ROWS)], None, outputs) == pytest.approx(task["metrics"])
@@ -73,64 +67,46 @@ def test_a_trained_model_gives_every_label_a_probability(trained):
     assert exported["labels"].numpy().tolist() == [[b"anger", b"", b""]] and exported["label"].numpy() == [b"anger"]
 
 
+REFUSED = """
+--class_weights=balanced => --class_weights is for tasks that give every text a class
+--early_exit => --early_exit is for classification, regression, tagging
+--teacher=TRAINED => --teacher shows probabilities of one label a text
+--init_from=ONE --config= --keep_head => gives a text one label, --task=multilabel does not
+"""
+
+
 def test_other_ways_of_training_are_refused(tmp_path, trained):
-    settings = settings_of(tmp_path)
-    refused = {
-        "--class_weights is for tasks that give every text a class": {"class_weights": "balanced"},
-        "--early_exit is for classification, regression, tagging": {"early_exit": True},
-        "--teacher shows probabilities of one label a text": {"teacher": str(trained)},
-    }
-    for message, changes in refused.items():
-        with pytest.raises(UserError, match=message):
-            finetuning.finetune(dataclasses.replace(settings, **changes))
+    settings, one = settings_of(tmp_path), tmp_path / "one.keras"
+    # A head of one label a text is no start for several.
+    AlbertClassifier(CONFIG, 3, labels=LABELS).save(one)
+    for line in lines(REFUSED.replace("TRAINED", str(trained)).replace("ONE", str(one))):
+        assert_refused(line, settings, finetuning.finetune)
     with pytest.raises(UserError, match="--task=multilabel is not offered here"):
         task_of(CompressSettings(model=str(trained), output_dir="x", task="multilabel", data_dir=settings.data_dir))
     model = AlbertClassifier(AlbertConfig.named("albert_tiny"), 3, multi_label=True)
     with pytest.raises(UserError, match="leave it out for --task=multilabel"):
         load_teacher("", model, None, 16, None)
-    # A head of one label a text is no start for several.
-    AlbertClassifier(AlbertConfig(**CONFIG), 3, labels=LABELS).save(tmp_path / "one.keras")
-    changes = {"init_from": str(tmp_path / "one.keras"), "config": "", "keep_head": True}
-    with pytest.raises(UserError, match="gives a text one label, --task=multilabel does not"):
-        finetuning.finetune(dataclasses.replace(settings, **changes))
 
 
 def test_figures_are_the_means_of_labels_and_of_all_together(tmp_path):
     task = create_task(settings_of(tmp_path))
-    outputs = np.array([[1, -1, -1], [-1, -1, 1], [1, -1, -1], [1, 1, -1]], float)
+    # Little above even odds is enough.
+    outputs = 0.3 * np.array([[1, -1, -1], [-1, -1, 1], [1, -1, -1], [1, 1, -1]])
     # anger: 2 right of 3 given and 2 there; fear: 1 of 1 and 2; joy: 1 of 1 and 2.
     figures = task.score(task.read("train")[:4], None, outputs)
     assert figures == pytest.approx({"macro_f1": (4 / 5 + 2 / 3 + 2 / 3) / 3, "micro_f1": 8 / 11})
 
 
-@pytest.mark.parametrize("cell", ["['joy', 'anger']", "['joy' 'anger']", '["joy", "anger"]'])
-def test_lists_in_cells_are_labels(tmp_path, cell):
+def test_lists_in_cells_are_labels(tmp_path):
+    rows = [["a", "['joy', 'anger']"], ["b", "['joy' 'anger']"], ["c", '["joy", "anger"]'], ["d", "[]"]]
     with open(tmp_path / "train.csv", "w", newline="") as file:
-        csv.writer(file).writerows([["text", "label"], ["a", cell], ["b", "[]"]])
+        csv.writer(file).writerows([["text", "label"], *rows])
     task = create_task(FinetuningSettings(task="multilabel", data_dir=str(tmp_path), output_dir="", config="x"))
-    assert task.labels == ("anger", "joy") and [one.label for one in task.read("train")] == [(0, 1), ()]
+    assert task.labels == ("anger", "joy") and [one.label for one in task.read("train")] == [(0, 1)] * 3 + [()]
 
 
-@pytest.mark.parametrize(
-    ("label", "message"),
-    [
-        ('"joy"', r"label 'joy' is no list of names; write names, as \[\"joy\", \"anger\"\] or \[\]"),
-        ("[0, 1]", r"label \[0, 1\] is no list of names"),
-        ('{"joy": 1}', "is no list of names"),
-        ("null", "is no list of names"),
-        ('["joy", ""]', "is no list of names"),
-        ('["joy", "joy"]', "names a label twice"),
-    ],
-)
-def test_other_labels_are_refused(tmp_path, label, message):
-    line = f'{{"text": "a", "label": ["joy"]}}\n{{"text": "a", "label": {label}}}\n'
-    (tmp_path / "train.jsonl").write_text(line)
+def test_a_label_that_was_not_trained_on_is_refused(tmp_path):
+    (tmp_path / "dev.jsonl").write_text('{"text": "a", "label": ["joy"]}\n')
     settings = FinetuningSettings(task="multilabel", data_dir=str(tmp_path), output_dir="", config="x")
-    with pytest.raises(UserError, match=f"train.jsonl' line 2: .*{message}"):
-        create_task(settings)
-    (tmp_path / "dev.jsonl").write_text(line)
     with pytest.raises(UserError, match=r"dev.jsonl' line 1: label 'joy' is none of those trained on: fear"):
         create_task(settings, {"labels": ["fear"]}).read("dev")
-    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": []}\n')
-    with pytest.raises(UserError, match=r"train.jsonl' line 1: no row has a label"):
-        create_task(settings)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
+from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
 from albert_tf.loaded import Loaded
 from albert_tf.mine_negatives import MiningSettings
 from albert_tf.mining import hard_negatives, mine
@@ -21,18 +21,15 @@ from albert_tf.tasks import pairs
 from albert_tf.tasks.pair_file import PairExample, keys_of, open_pairs
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
-from albert_tf.training.batches import batches_per_epoch, epoch_order, training_batches
+from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
-from tests.albert_tf.tiny import graphs
+from tests.albert_tf.tiny import graphs, small, table
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "of", *WORDS]).encode())
-CONFIG = AlbertConfig(
-    vocab_size=TOKENIZER.vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=24, max_position_embeddings=32, initializer_range=0.2,
-)  # fmt: skip
+CONFIG = small(vocab_size=TOKENIZER.vocab_size, num_hidden_layers=1, initializer_range=0.2)
 
 
 @pytest.fixture
@@ -98,6 +95,7 @@ anchor,positive\na,\n | => 'a.csv' line 2: positive is empty; fill it or remove 
 sentence1,sentence2,score\na,b,much\n | => 'a.csv' line 2: score 'much' is not a number
 anchor,positive\na,b\n | --negative_columns=positive => the column 'positive' has two roles
 anchor,positive\na,b\na,c\n | => of 2 rows with 1 different anchors holds out none
+{"anchor": "a", "positive": "b"}\n{"anchor": "c", "positive": "d", "negative": "e"}\n | => line 1: no column 'negative'
 anchor,positive\na,b\n | --loss=mnrl => --loss=mnrl is unknown; choose one of
 anchor,positive\na,b\n | --margin=2 --loss=cosent => --margin=2.0 has no effect on --loss=cosent
 anchor,positive\na,b\nb,c\n | --margin=2 => --margin=2.0 has no effect on --loss=multiple_negatives_ranking
@@ -113,15 +111,10 @@ anchor,positive\na,b\n | --task= --temperature=1 => --temperature=1.0 is for --t
 def test_what_no_pairs_are_is_refused_before_tensorflow(settings, line):
     given, _, said = line.partition("=> ")
     content, _, flags = given.partition(" | ")
-    write(content.replace("\\n", "\n"))
+    name = "a.jsonl" if content.startswith("{") else "a.csv"
+    write(content.replace("\\n", "\n"), name)
     with pytest.raises(UserError, match=said):
-        checked(changed(settings, flags))
-
-
-def test_a_later_line_with_more_columns_is_named(settings):
-    Path("a.jsonl").write_text('{"anchor": "a", "positive": "b"}\n{"anchor": "c", "positive": "d", "negative": "e"}\n')
-    with pytest.raises(UserError, match="line 1: no column 'negative'"):
-        open_pairs(changed(settings, "--data_file=a.jsonl"))
+        checked(changed(settings, f"--data_file={name} {flags}"))
 
 
 def numbered(count, repeats):
@@ -137,26 +130,12 @@ def rows_of(anchors, positives, **options):
 @pytest.mark.parametrize("bucketed", [True, False])
 def test_no_text_is_twice_in_a_batch(bucketed):
     rows = rows_of(*numbered(90, 3), batch_size=8)
-    seen = []
-    for epoch in range(3):
-        batches = epoch_order(rows.sizes, 8, 5, epoch, bucketed, rows.keys)
-        for batch in batches:
-            assert len(set(rows.keys[batch].reshape(-1))) == 16
+    first, second, again = (epoch_order(rows.sizes, 8, 5, epoch, bucketed, rows.keys) for epoch in (0, 1, 0))
+    for batches in (first, second):
+        assert {len(set(rows.keys[batch].reshape(-1))) for batch in batches} == {16}
         assert len(set(batches.reshape(-1))) == batches.size >= 64
-        seen.append(batches)
-    assert not np.array_equal(seen[0][0], seen[1][0])
-    np.testing.assert_array_equal(seen[0], epoch_order(rows.sizes, 8, 5, 0, bucketed, rows.keys))
-
-
-def test_batches_go_on_after_any_batch():
-    rows = rows_of(*numbered(30, 2), batch_size=4)
-
-    def first_ids(start, count):
-        data = training_batches(rows, 4, 16, seed=1, first_batch=start)
-        return [batch[0]["document_input_ids"].numpy().tolist() for batch in data.take(count)]
-
-    whole = first_ids(0, 12)
-    assert first_ids(9, 3) == whole[9:]
+    assert not np.array_equal(first[0], second[0])
+    np.testing.assert_array_equal(first, again)
 
 
 def test_rows_that_fill_no_batch_are_an_error():
@@ -167,15 +146,13 @@ def test_rows_that_fill_no_batch_are_an_error():
 def test_documents_of_a_row_are_side_by_side():
     rows = rows_of(["one", "two of two"], ["three", "four"], negatives=[["five of six", "seven"]], batch_size=2)
     (batch,) = rows.batch([0, 1], {name: 5 for name in rows.tokens})
-    ids = {word: number for number, word in enumerate(TOKENIZER.pieces)}
-    expected = [
-        [["three"], ["five", "of", "six"]],
-        [["four"], ["seven"]],
+    found = [[[TOKENIZER.pieces[one] for one in text if one] for text in row] for row in batch["document_input_ids"]]
+    assert found == [
+        [["[CLS]", "three", "[SEP]"], ["[CLS]", "five", "of", "six", "[SEP]"]],
+        [["[CLS]", "four", "[SEP]"], ["[CLS]", "seven", "[SEP]"]],
     ]
-    framed = [[[2, *(ids[w] for w in text), 3] + [0] * (3 - len(text)) for text in row] for row in expected]
-    assert batch["document_input_ids"].tolist() == framed
     assert batch["document_input_mask"].sum(axis=-1).tolist() == [[3, 5], [3, 3]]
-    assert batch["input_ids"].tolist()[0] == [2, ids["one"], 3, 0, 0]
+    assert batch["input_ids"].tolist()[0] == [2, TOKENIZER.pieces.index("one"), 3, 0, 0]
 
 
 def test_fit_learns_pairs(eagerly):
@@ -209,15 +186,14 @@ def test_a_run_learns_and_keeps_pooling_and_prompts(settings, start, capsys):
 
 def test_a_small_model_learns_the_vectors_of_a_wider_one(settings, start, tmp_path):
     """LEAF: its vectors get the teacher's width, so that it answers queries to an index of the teacher's vectors."""
-    narrow = AlbertEncoder(CONFIG.replace(hidden_size=12, num_attention_heads=2), seed=2, pooler=False)
+    narrow, (texts, _) = AlbertEncoder(CONFIG.replace(hidden_size=12), seed=2, pooler=False), numbered(40, 1)
     Loaded(AlbertSentenceEmbedder(narrow), TOKENIZER, {}).save(tmp_path / "narrow")
-    write("text\n" + "".join(f"{a}\n" for a in numbered(40, 1)[0]))
+    write("text\n" + "".join(f"{text}\n" for text in texts))
     flags = "--teacher=start --init_from=narrow --num_train_steps=30 --train_batch_size=8 --learning_rate=1e-2"
     with graphs():
         finetuning.finetune(changed(settings, f"{flags} --save_checkpoints_steps=30"))
     loaded, teacher = albert_tf.load("run"), albert_tf.load("start")
     assert loaded.model.dimensions == 16 and loaded.model.encoder.config.hidden_size == 12
-    texts = numbered(40, 1)[0]
     cosines = np.sum(loaded.encode(texts) * teacher.encode_query(texts), axis=1)
     assert cosines.mean() > 0.9
     np.testing.assert_allclose(loaded.task["metrics"]["cosine"], cosines.mean(), atol=0.1)
@@ -251,16 +227,22 @@ def test_rows_that_no_batch_takes_are_counted(caplog):
     assert "8 of 12 rows are in no batch of an epoch" in caplog.text
 
 
-def test_ranks():
-    vectors = np.array([[[1, 0], [1, 0]], [[0, 1], [1, 0.1]], [[1, 0], [0.9, 0.1]]], "float32")
+# Of rows in order, the texts of anchor and positive by number, and the ranks. The same text in another row is no better
+# answer, and another positive of the same anchor is none; a text that is better counts once.
+RANKS = """
+0 1 2 3 4 5 | 1 2 3
+0 1 2 3 4 1 | 1 1 2
+0 1 2 3 0 5 | 1 2 2
+0 1 2 3 4 5 6 1 | 1 2 3 1
+"""
+
+
+@pytest.mark.parametrize(("keys", "ranks"), table(RANKS))
+def test_ranks(keys, ranks):
+    keys = np.array(keys.split(), int).reshape(-1, 2)
+    vectors = np.array([[[1, 0], [1, 0]], [[0, 1], [1, 0.1]], [[1, 0], [0.9, 0.1]], [[1, 0], [1, 0]]])[: len(keys)]
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    assert pairs.ranks_of(vectors, np.arange(6).reshape(3, 2)).tolist() == [1, 2, 3]
-    # The same text in another row is no better answer, and another positive of the same anchor is none.
-    assert pairs.ranks_of(vectors, np.array([[0, 1], [2, 3], [4, 1]])).tolist() == [1, 1, 2]
-    assert pairs.ranks_of(vectors, np.array([[0, 1], [2, 3], [0, 5]])).tolist() == [1, 2, 2]
-    # A text that is better counts once.
-    twice = np.concatenate([vectors, vectors[:1]])
-    assert pairs.ranks_of(twice, np.array([[0, 1], [2, 3], [4, 5], [6, 1]])).tolist() == [1, 2, 3, 1]
+    assert " ".join(map(str, pairs.ranks_of(vectors.astype("float32"), keys))) == ranks
 
 
 def unit(*angles):
@@ -306,7 +288,7 @@ def test_an_empty_prompt_replaces_the_default_one():
     assert task.describe()["prompts"] == {"all": "nine ", "query": ""}
 
 
-def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch, capsys):
+def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch):
     # Texts that are their own answers, as even an untrained model finds.
     write("question,answer\n" + "".join(f"{text},{text}\n" for text in numbered(20, 2)[0]))
     write("passage\n" + "".join(f"{a} of {b}\n" for a in WORDS for b in WORDS[:3]), "all.csv")
@@ -318,34 +300,24 @@ def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, star
     assert whole.startswith("question,answer,negative_1,negative_2\n")
     mined = open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0))
     assert len(mined.columns) == 4 and mined.rows >= 3
-    for example in mined.examples("train"):
-        assert len(set(example.texts)) == 3
+    assert {len(set(example.texts)) for example in mined.examples("train")} == {3}
     assert not [path for path in start.parent.iterdir() if path.name.startswith(".")]
+    encode, calls = Loaded.encode_document, []
 
-    calls = []
-
-    class Killed(BaseException):
-        pass
-
-    def killed(self, texts, **options):
+    def counted(self, texts, **options):
         calls.append(len(texts))
         if len(calls) == 3:
-            raise Killed
-        return Loaded.encode(self, texts, prompt_name="passage", **options)
+            raise KeyboardInterrupt
+        return encode(self, texts, **options)
 
     monkeypatch.setattr(albert_tf.mining, "_CHUNK", 12)
-    with monkeypatch.context() as patch:
-        patch.setattr(Loaded, "encode_document", killed)
-        with pytest.raises(Killed):
-            mine(given, open_pairs(given))
-    calls.clear()
-    encode = Loaded.encode_document
-    monkeypatch.setattr(
-        Loaded, "encode_document", lambda self, texts, **o: (calls.append(len(texts)), encode(self, texts, **o))[1]
-    )
+    monkeypatch.setattr(Loaded, "encode_document", counted)
+    with pytest.raises(KeyboardInterrupt):
+        mine(given, open_pairs(given))
+    calls.append(0)
     assert mine(given, open_pairs(given)).read_text() == whole
     # Twenty-four of thirty passages were there. The positives are passages, which are encoded once.
-    assert calls == [6]
+    assert calls[4:] == [6]
 
 
 def test_mining_keeps_negatives_that_are_there_and_leaves_no_files(settings, start, capsys):

@@ -18,8 +18,8 @@ from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, padded_lengt
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.batches import POOL, epoch_order, evaluation_batches, training_batches
 from albert_tf.training.preparation import digest
+from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import load_tokenizer
 
 
 def ragged(arrays):
@@ -131,60 +131,19 @@ def test_the_digest_is_what_runs_of_before_wrote_down():
     assert digest(stored(103, 10)) == state.hexdigest()
 
 
-RACE = (
-    """{"article": "a loop N", "questions": ["is it _?", "is it _?"], "answers": ["A", "C"],
- "options": [["a", "b c", "d", "e"], ["a", "b c", "d", "e"]]}""".replace("\n", "")
-    + "\n"
-)
-PARAGRAPH = """{"context": "it is MOREof N", "qas": [
- {"id": "N0", "question": "what is it?", "answers": [{"text": "is", "answer_start": 3}]},
- {"id": "N1", "question": "what is it?", "answers": [{"text": "is", "answer_start": 3}]}]}"""
-SQUAD = '{"version": "1.1", "data": [{"title": "t", "paragraphs": [...]}]}'
-DATA = {
-    "classification": ("train.tsv", "text\tlabel\n" + "".join(f"{'a loop ' * n}it\t{n % 3}\n" for n in range(11))),
-    "regression": ("train.csv", "text,label\n" + "".join(f"{'a loop ' * n}it is {n},{n}.5\n" for n in range(11))),
-    "tagging": ("train.tsv", "text\tlabel\n" + "".join(f"{'a ' * n}loop\t{'O ' * n}B-x\n" for n in range(11))),
-    "race": ("train/high/all.txt", "".join(RACE.replace("N", str(n)) for n in range(4))),
-    "squad1": (
-        "train-v1.1.json",
-        SQUAD.replace(
-            "...", ",".join(PARAGRAPH.replace("N", str(n)).replace("MORE", "a loop " * 9 * n) for n in range(5))
-        ),
-    ),
-}
-
-
-def task_of(name, folder):
-    file, content = DATA[name]
-    (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(content)
-    return create_task(FinetuningSettings(task=name, data_dir=str(folder), output_dir="", config="x"))
-
-
-@pytest.mark.parametrize("name", DATA)
-def test_a_tasks_examples_in_chunks_make_the_rows_of_all_at_once(name, tmp_path, tiny_data):
-    task, tokenizer = task_of(name, tmp_path), load_tokenizer(tiny_data)
-    examples = task.read("train")
-    held = task.rows(examples, tokenizer, 24, training=True)
-    kept = store(task.rows(part, tokenizer, 24, training=True) for part in chunked(task.stream("train"), 3))
-    assert len(examples) > 6 and len(kept) == len(held)
-    for index, length in enumerate(held.lengths):
-        for expected, found in zip(held.batch([index], length), kept.batch([index], length), strict=True):
-            keras.tree.map_structure(lambda *pair: np.testing.assert_array_equal(*pair, strict=True), expected, found)
-
-
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [("regression", "it,no number\n|label 'no number' is not a number"), ("tagging", "a b\tO\n|2 words but 1 tags")],
+    ("name", "rows", "wrong", "message"),
+    [
+        ("regression", [f"{'a loop ' * n}it is {n}\t{n}.5" for n in range(11)], "it\tno", "label 'no' is not a number"),
+        ("tagging", [f"{'a ' * n}loop\t{'O ' * n}B-x" for n in range(11)], "a b\tO", "2 words but 1 tags"),
+    ],
 )
-def test_what_may_be_large_is_read_example_by_example(name, line, tmp_path):
+def test_what_may_be_large_is_read_example_by_example(name, rows, wrong, message, tmp_path):
     """So what is wrong with the last line is found after all others were given."""
-    task, (line, _, message) = task_of(name, tmp_path), line.partition("|")
-    expected = task.read("train")
-    with open(tmp_path / DATA[name][0], "a") as end:
-        end.write(line)
+    (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows, wrong]) + "\n")
+    task = create_task(FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x"))
     examples = task.stream("train")
-    assert [next(examples) for _ in expected] == expected
+    assert len([next(examples) for _ in rows]) == 11
     with pytest.raises(UserError, match=f"line 13: {message}"):
         next(examples)
 
@@ -233,16 +192,19 @@ def test_classes_are_weighed_by_balance_or_by_name_and_others_stay_at_one():
     assert labels.tolist() == [0, 1, 2] and weights.tolist() == [1, 3, 0.5]
 
 
+REFUSED = """
+perhaps=2 => names 'perhaps', which is none of no, yes
+balance => names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight
+no=-1 => '-1' is no weight
+no=nan => 'nan' is no weight
+no=much => 'much' is no weight
+"""
+
+
 def test_what_is_no_weight_is_named():
-    rows, no_classes = classed([0, 1]), "give every text a class"
-    for wrong, labels, weights, message in (
-        (rows, LABELS, "perhaps=2", "names 'perhaps', which is none of no, yes"),
-        (rows, LABELS, "balance", "names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight"),
-        (rows, LABELS, "no=-1", "'-1' is no weight"),
-        (rows, LABELS, "no=nan", "'nan' is no weight"),
-        (rows, LABELS, "no=much", "'much' is no weight"),
-        (rows, None, "balanced", no_classes),
-        (classed([0, 1], target="tag"), LABELS, "balanced", no_classes),
-    ):
+    for weights, _, message in (line.partition(" => ") for line in lines(REFUSED)):
         with pytest.raises(UserError, match=message):
-            weigh(wrong, labels, weights)
+            weigh(classed([0, 1]), LABELS, weights)
+    for rows, labels in ((classed([0, 1]), None), (classed([0, 1], target="tag"), LABELS)):
+        with pytest.raises(UserError, match="give every text a class"):
+            weigh(rows, labels, "balanced")

@@ -1,5 +1,6 @@
 """From scored spans to answers: against brute force over windows, n-best, null odds, ensembles, files."""
 
+import collections
 import functools
 import json
 
@@ -56,20 +57,18 @@ def test_finds_what_brute_force_finds(seed, sizes, joint):
     outputs = random_outputs(np.random.default_rng(seed), rows, joint)
     found = find_answers(examples, rows, outputs, n_best=4, max_answer_length=3)
     for number, example in enumerate(examples):
-        of_example, best, words = np.flatnonzero(rows.example == number), {}, example.context.split()
-        for row in of_example:
+        best, odds, words = {}, [], example.context.split()
+        for row in np.flatnonzero(rows.example == number):
             for s, e, value in zip(*outputs[row]["spans"].values()):
                 if 4 <= s <= e < 4 + rows.size[row] and e - s < 3 and value > -1e29:
                     text = " ".join(words[rows.first_token[row] + s - 4 : rows.first_token[row] + e - 3])
                     best[text] = max(best.get(text, -np.inf), float(value))
+            ends = [] if joint else [outputs[row][f"{side}_log_probs"][0] for side in ("start", "end")]
+            odds.append(float(outputs[row]["answerable_logits"]) if joint else sum(ends))
         expected = sorted(best.items(), key=lambda pair: -pair[1])[:4]
         assert [(one.text, one.score) for one in found[number].candidates] == expected
-        if joint:
-            least = min(float(outputs[row]["answerable_logits"]) for row in of_example)
-        else:
-            least = min(outputs[r]["start_log_probs"][0] + outputs[r]["end_log_probs"][0] for r in of_example)
-            least -= expected[0][1] if expected else -1e30
-        assert found[number].null_odds == pytest.approx(least, rel=1e-5)
+        of_best = 0 if joint else expected[0][1] if expected else -1e30
+        assert found[number].null_odds == pytest.approx(min(odds) - of_best, rel=1e-5)
 
 
 def test_threshold_decides():
@@ -85,27 +84,21 @@ def test_an_ensemble_averages_over_the_models_that_proposed_a_span(seed, models,
     members = [random_outputs(rng, rows, joint) for _ in range(models)]
     combined = [combine_spans(of_row) for of_row in zip(*members)]
     for row, one in enumerate(combined):
-        proposed = {}
+        proposed = collections.defaultdict(list)
         for member in members:
             for s, e, value in zip(*member[row]["spans"].values()):
                 if value > -1e29:
-                    proposed.setdefault((s, e), []).append(float(value))
-        got = {(s, e): v for s, e, v in zip(*one["spans"].values())}
-        assert got.keys() == proposed.keys()
-        for span, values in proposed.items():
-            assert got[span] == pytest.approx(sum(values) / len(values))
+                    proposed[s, e].append(float(value))
+        means = {(s, e): value for s, e, value in zip(*one["spans"].values())}
+        assert means == pytest.approx({span: np.mean(values) for span, values in proposed.items()})
         assert np.all(np.diff(one["spans"]["score"]) <= 0)
     # Of null odds each model's least window counts; a plain head's are held against the ensemble's best span.
-    together = find_answers(examples, rows, combined)
     apart = [find_answers(examples, rows, member) for member in members]
-    for number, found in enumerate(together):
-        odds = [own[number].null_odds for own in apart]
-        if not joint:
-            odds = [o + own[number].candidates[0].score for o, own in zip(odds, apart) if own[number].candidates]
-            if len(odds) < models:
-                continue
-        best = 0 if joint else found.candidates[0].score
-        assert found.null_odds == pytest.approx(np.mean(odds) - best, abs=1e-5)
+    for together, *own in zip(find_answers(examples, rows, combined), *apart):
+        if joint or all(one.candidates for one in own):
+            odds = [one.null_odds + (0 if joint else one.candidates[0].score) for one in own]
+            best = 0 if joint else together.candidates[0].score
+            assert together.null_odds == pytest.approx(np.mean(odds) - best, abs=1e-5)
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -133,40 +133,40 @@ def rebuilt(rows, examples, row):
 
 
 @pytest.mark.parametrize("answer", ["Rome", "built in a day", "Caf\u00e9", "1,234", "ﬁne words", "quoted"])
-def test_labels_give_the_answer_back_in_every_window_that_holds_it(tokenizer, answer):
+@pytest.mark.parametrize("max_seq_length", [16, 24, 128])
+def test_labels_give_the_answer_back_in_every_window_that_holds_it(tokenizer, answer, max_seq_length):
     examples = [example("Rome"), example(answer), SquadExample("n", "no?", CONTEXT, ())]
-    for max_seq_length in (16, 24, 128):
-        rows = make_rows(examples, tokenizer, max_seq_length, training=True, doc_stride=3)
-        assert rows.example.tolist() == sorted(rows.example.tolist()) and rows.unaligned == 0
-        assert all(rows.values["is_impossible"][rows.example == 2])
-        span = token_span(rows.offsets[1], CONTEXT.index(answer), CONTEXT.index(answer) + len(answer))
-        for row in np.flatnonzero(rows.example == 1):
-            holds = rows.first_token[row] <= span[0] and span[1] < rows.first_token[row] + rows.size[row]
-            assert holds == (rows.values["is_impossible"][row] == 0)
-            if holds:
-                assert answer in rebuilt(rows, examples, row)
-            else:
-                assert rows.values["start_positions"][row] == rows.values["end_positions"][row] == 0
+    rows = make_rows(examples, tokenizer, max_seq_length, training=True, doc_stride=3)
+    assert (np.diff(rows.example) >= 0).all() and rows.unaligned == 0
+    impossible = rows.values["is_impossible"]
+    assert all(impossible[rows.example == 2])
+    begin = CONTEXT.index(answer)
+    span = token_span(rows.offsets[1], begin, begin + len(answer))
+    for row in np.flatnonzero(rows.example == 1):
+        holds = rows.first_token[row] <= span[0] and span[1] < rows.first_token[row] + rows.size[row]
+        assert holds == (impossible[row] == 0)
+        if holds:
+            assert answer in rebuilt(rows, examples, row)
+        else:
+            assert rows.values["start_positions"][row] == rows.values["end_positions"][row] == 0
 
 
 def test_rows_are_cls_question_sep_window_sep(tokenizer):
-    examples = [example("built")]
-    rows = make_rows(examples, tokenizer, 24, training=False, doc_stride=4)
-    question_ids, passage = tokenizer.encode("what built this?")[:10], tokenizer.encode(CONTEXT)
+    rows = make_rows([example("built")], tokenizer, 24, training=False, doc_stride=4)
+    asked, passage = tokenizer.encode("what built this?")[:10], tokenizer.encode(CONTEXT)
     assert len(rows) > 2 and not rows.values and rows.lengths.max() == 24
-    starts = []
-    for row in range(len(rows)):
-        features = {name: arrays[row] for name, arrays in rows.tokens.items()}
-        start, size = rows.first_token[row], rows.size[row]
-        window = passage[start : start + size]
-        expected = [tokenizer.cls_id, *question_ids, tokenizer.sep_id, *window, tokenizer.sep_id]
-        assert features["input_ids"].tolist() == expected
-        before = len(question_ids) + 2
-        assert features["segment_ids"].tolist() == [0] * before + [1] * (size + 1)
-        assert features["input_mask"].tolist() == [1] * len(expected)
-        assert features["p_mask"].tolist() == [0] + [1] * (before - 1) + [0] * size + [1]
-        allowed = np.flatnonzero(features["start_mask"] == 0) - before + start
+    starts, before = [], len(asked) + 2
+    for row, (start, size) in enumerate(zip(rows.first_token, rows.size)):
+        found = {name: arrays[row].tolist() for name, arrays in rows.tokens.items()}
+        allowed = np.flatnonzero(np.equal(found.pop("start_mask"), 0)) - before + start
         starts += allowed.tolist()
+        window = passage[start : start + size]
+        assert found == {
+            "input_ids": [tokenizer.cls_id, *asked, tokenizer.sep_id, *window, tokenizer.sep_id],
+            "segment_ids": [0] * before + [1] * (size + 1),
+            "input_mask": [1] * (before + size + 1),
+            "p_mask": [0] + [1] * (before - 1) + [0] * size + [1],
+        }
     # Each token of the passage may start an answer in one window, and in one only.
     assert sorted(starts) == list(range(len(passage)))
 

@@ -70,6 +70,7 @@ csv :: x,y\r1,2\r3,4\r => line 1: a carriage return \(CR\) stands alone; make li
 csv :: x,y\n1,2\n3\r4,5\n => line 3: a carriage return \(CR\) stands alone.*take it out of the cell
 tsv :: x\ty\r1\t2\r => line 1: a carriage return \(CR\) stands alone
 jsonl :: {"a": 1}\n{"a": \n => line 2: not JSON
+jsonl :: {"a": DEEP} => line 1: not JSON
 jsonl :: [1]\n => line 1: not a JSON object
 tsv.gz :: no gzip => cannot read
 tsv.gz :: CUT OFF => cannot read
@@ -81,6 +82,7 @@ CUT_OFF = gzip.compress(b"x\ty\n" + b"1\t2\n" * 9999, mtime=0)[:-20]
 def test_what_is_wrong_is_named_with_file_and_line(tmp_path, line):
     given, _, message = line.partition("=> ")
     name, _, content = given.strip().partition(" ::")
+    content = content.replace("DEEP", "[" * 5000 + "]" * 5000)
     written = content.strip().encode().decode("unicode_escape").encode("latin-1")
     path = tmp_path / f"a.{name}"
     path.write_bytes(CUT_OFF if written == b"CUT OFF" else written)

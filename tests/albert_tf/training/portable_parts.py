@@ -53,7 +53,6 @@ WORDS = X | {
     "masked_lm_ids": IDS[:, 1:5],
     "masked_lm_weights": (np.arange(4) < PREDICTED[:, None]).astype("float32"),
 }
-PAIRS = WORDS | {"next_sentence_labels": (CLASSES[:, None] > 0).astype("int32")}
 PACKED = WORDS | {
     "sequence_ids": (np.arange(LENGTH) >= 4) * np.ones((ROWS, 1), "int32"),
     "sequence_starts": np.tile([[0, 4]], (ROWS, 1)).astype("int32"),
@@ -117,29 +116,20 @@ def sums():
 # By the kind of loss: the model, and a batch.
 KINDS = {
     "tags": (tagger, (X, *TAGS)),
-    "words and pairs": (lambda: AlbertPretrainer(CONFIG), (PAIRS,)),
     "packed": (lambda: AlbertPretrainer(CONFIG), (PACKED,)),
     "words, halting": (lambda: AlbertPretrainer(HALTING, pair_task=None), (WORDS,)),
     "permutation": (lambda: XlnetPretrainer(RELATIVE), (WORDS,)),
-    "classes": (classifier, (X, CLASSES)),
     "class weights": (classifier, (X, CLASSES, WEIGHTS)),
-    "classes, halting": (lambda: classifier(HALTING), (X, CLASSES, WEIGHTS)),
     "regularized": (regularized, (X, CLASSES)),
     "sum": (sums, (X, CLASSES)),
-    "early exit": (lambda: classifier(DEEP, early_exit=True), (X, CLASSES, WEIGHTS)),
     "learned exit": (lambda: classifier(DEEP, early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
     "tags, learned exit": (lambda: tagger(DEEP, early_exit=LearnedExit()), (X, *TAGS)),
     "distilled": (distilled(classifier), (X, CLASSES, WEIGHTS)),
-    "distilled, early exit": (distilled(lambda: classifier(DEEP, early_exit=True)), (X, CLASSES)),
     "distilled tags": (distilled(tagger), (X, *TAGS)),
     "numbers": (lambda: AlbertRegressor(CONFIG, dropout=0.0), (X, CLASSES.astype("float32"))),
     "choices": (lambda: AlbertMultipleChoice(CONFIG, dropout=0.0), (CHOICES, CLASSES % 2)),
     "spans": (lambda: AlbertSpanPredictor(CONFIG, dropout=0.0), (SPANS,)),
     "joint spans": (lambda: AlbertSpanPredictor(CONFIG, joint=True, dropout=0.0), (SPANS,)),
-    "distilled joint spans": (
-        distilled(lambda: AlbertSpanPredictor(CONFIG, joint=True, dropout=0.0)),
-        (SPANS,),
-    ),
     "embedder": (lambda: AlbertSentenceEmbedder(CONFIG), (X, VECTORS)),
     "student": (student, (WORDS,)),
     "text pairs": (trainer(PairLoss(symmetric=True, dims=(16, 4))), (TEXT_PAIRS,)),

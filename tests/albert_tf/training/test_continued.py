@@ -13,7 +13,8 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.conversion import convert
 from albert_tf.loading import load
-from albert_tf.training import pretraining
+from albert_tf.training import pretraining, run_folder
+from albert_tf.training.devices import Devices
 from albert_tf.training.start import load_pretraining_start
 from tests.albert_tf.refusals import assert_refused
 from tests.albert_tf.training.classes import begun
@@ -35,31 +36,38 @@ def values(model):
     return {name: np.asarray(value) for name, value in named_variables(model).items()}
 
 
-@pytest.mark.parametrize("form", ["keras_hub", "own", "official", "huggingface"])
-@pytest.mark.few(1)
+@pytest.mark.parametrize("form", ["own", "official", "huggingface", pytest.param("keras_hub", marks=pytest.mark.slow)])
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
     loaded = load(tiny_run)
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     if form == "keras_hub":
         pytest.importorskip("keras_hub", reason="keras-hub is not installed")
-    save = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
     if form != "own":
+        save = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
         save[form](loaded.model, tmp_path / "start")
         (tmp_path / "start" / "spiece.model").write_bytes(loaded.tokenizer.vocabulary)
         settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"))
-    folder = pretraining.pretrain(settings)
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    expected, found = values(loaded.model), values(pretraining.Pretraining(settings, Devices(), 0.0).new_model())
     assert ("initialised anew: nothing" in capsys.readouterr().out) == (form != "keras_hub")
-    # Killed before its first checkpoint it starts from the weights again.
-    for name in ("last.keras", "model.keras"):
-        (folder / name).unlink()
-    pretraining.pretrain(settings)
-    expected, found = values(loaded.model), values(load_keras(folder / "last.keras"))
     heads = {name for name in expected if name.startswith(("masked_lm", "pair"))}
     assert expected.keys() == found.keys() and len(heads) == 7
     for name in found.keys() - (heads if form == "keras_hub" else set()):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    # After it the run does not need the weights.
-    shutil.rmtree(tmp_path / "start", ignore_errors=True)
+
+
+def test_killed_before_its_first_checkpoint_a_run_starts_from_the_weights_again_and_after_it_needs_them_no_more(
+    settings, tiny_run, tmp_path, capsys
+):
+    start = shutil.copytree(tiny_run, tmp_path / "start")
+    settings = dataclasses.replace(settings, init_from=str(start), output_dir=str(tmp_path / "run"))
+    begun = pretraining.Pretraining(settings, Devices(), 0.0)
+    begun.folder.mkdir()
+    run_folder.claim(begun.folder, begun.settings, begun.free, begun.facts())
+    folder = pretraining.pretrain(settings)
+    expected, found = values(load(tiny_run).model), values(load_keras(folder / "last.keras"))
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    shutil.rmtree(start)
     pretraining.pretrain(settings)
     assert "trained already" in capsys.readouterr().out
 
@@ -78,18 +86,20 @@ def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(tiny_s
 
 
 def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
-    model = load(tiny_run).model
-    save_official(model, tmp_path / "start")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{number}" for number in range(495))]
-    (tmp_path / "start" / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"), output_dir=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="made with another vocabulary than"):
-        pretraining.pretrain(settings)
+    model, start = load(tiny_run).model, tmp_path / "start"
     small = AlbertPretrainer(type(model.encoder)(model.encoder.config.replace(vocab_size=400)))
-    shutil.rmtree(tmp_path / "start")
-    save_official(small, tmp_path / "start")
-    with pytest.raises(UserError, match=r"\(500 pieces, and the model's table has 400 rows\)"):
-        pretraining.pretrain(settings)
+    settings = dataclasses.replace(settings, init_from=str(start), output_dir=str(tmp_path / "run"))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{number}" for number in range(495))]
+    for one, vocabulary, said in (
+        (small, "", r"\(500 pieces, and the model's table has 400 rows\)"),
+        (model, "\n".join(pieces) + "\n", "made with another vocabulary than"),
+    ):
+        save_official(one, start)
+        if vocabulary:
+            (start / "vocab.txt").write_text(vocabulary)
+        with pytest.raises(UserError, match=said):
+            pretraining.pretrain(settings)
+        shutil.rmtree(start)
     assert not (tmp_path / "run").exists()
 
 

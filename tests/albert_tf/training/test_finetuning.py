@@ -5,7 +5,6 @@ import dataclasses
 import json
 import shutil
 import statistics
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,9 +55,8 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
 
 
 def test_history_shows_what_the_updates_went_by(finetuned):
-    rows = [[float(cell) for cell in row] for row in history(finetuned, "step", "learning_rate", "gradient_norm")]
-    for step, rate, norm in rows:
-        assert rate == pytest.approx(1e-3 * (1 - step / 4), abs=1e-9) and norm > 0
+    for step, rate, norm in history(finetuned, "step", "learning_rate", "gradient_norm"):
+        assert float(rate) == pytest.approx(1e-3 * (1 - int(step) / 4), abs=1e-9) and float(norm) > 0
 
 
 def test_predictions_are_the_kept_models(finetuned, class_settings):
@@ -66,7 +64,7 @@ def test_predictions_are_the_kept_models(finetuned, class_settings):
     right = np.mean([row["prediction"] == row["label"] for row in rows])
     assert len(rows) == 8 and right == load_task(finetuned)["metrics"]["accuracy"]
     outputs = predict(load_keras(finetuned / "model.keras"), prepare(class_settings).evaluation[0].rows, 3, 32)
-    logits = [[float(row["logit:no"]), float(row["logit:yes"])] for row in rows]
+    logits = [[float(row[f"logit:{name}"]) for name in ("no", "yes")] for row in rows]
     np.testing.assert_allclose(logits, outputs, atol=1e-6)
     assert len(test) == 2 and "label" not in test[0] and test[0]["prediction"] in ("no", "yes")
 
@@ -146,12 +144,6 @@ def test_what_cannot_be_run_is_named_and_leaves_nothing(settings, wrong, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
-    flags = ("--task=sst2", f"--data_dir={tmp_path}", "--output_dir=x", "--config=x")
-    done = run_module("albert_tf.run_finetuning", *flags)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-
-
 def test_a_dry_run_on_many_devices_has_rows_for_each(settings, monkeypatch):
     tried = []
     monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: tried.append(self.settings.train_batch_size))
@@ -190,15 +182,6 @@ def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(s
     assert "is trained already (3 steps)" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_it_learns_from_scratch(settings, tmp_path):
-    config = json.loads(Path(settings.init_from, "config.json").read_text()) | {"initializer_range": 0.2}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    flags = f"--init_from= --config={tmp_path}/config.json --tokenizer='{settings.init_from}' --albert_dropout=0 "
-    flags += "--num_train_steps=60 --num_warmup_steps=9 --learning_rate=5e-3 --save_checkpoints_steps=60"
-    assert load_task(finetuning.finetune(changed(settings, flags)))["metrics"]["accuracy"] == 1.0
-
-
 def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_there_is_one(
     settings, tmp_path, capsys
 ):
@@ -220,10 +203,9 @@ def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_
 
 
 def test_several_seeds_and_their_spread(settings, finetuned, tmp_path, capsys):
-    # The first of several is the run that it would be alone, so it is found finished.
+    # The first of several is the run that it would be alone, so it is found finished. It is the worse one here.
     first, second = (tmp_path / "run" / f"seed-{seed}" for seed in (0, 7))
     shutil.copytree(finetuned, first)
-    # Of the two it is the worse one here.
     worse = load_task(finetuned) | {"metrics": {"accuracy": 0.0, "macro_f1": 0.0}}
     (first / "task.json").write_text(json.dumps(worse))
     folder = finetuning.finetune(dataclasses.replace(settings, seeds="0,7"))
@@ -233,11 +215,10 @@ def test_several_seeds_and_their_spread(settings, finetuned, tmp_path, capsys):
     assert any((a != b).any() for a, b in zip(one, other))
     assert (folder / "model.keras").read_bytes() == (second / "model.keras").read_bytes()
     summary = json.loads((folder / "summary.json").read_text())
-    values = [load_task(place)["metrics"]["accuracy"] for place in (first, second)]
-    figures = summary["metrics"]["accuracy"]
-    assert figures["values"] == values and figures["median"] == statistics.median(values)
-    assert figures["standard_deviation"] == pytest.approx(statistics.stdev(values))
-    assert f"accuracy: median {statistics.median(values):.4g} of 2 seeds" in said
+    values = [0.0, load_task(second)["metrics"]["accuracy"]]
+    spread = {"values": values, "median": values[1] / 2, "standard_deviation": pytest.approx(statistics.stdev(values))}
+    assert spread.items() <= summary["metrics"]["accuracy"].items()
+    assert f"accuracy: median {values[1] / 2:.4g} of 2 seeds" in said
     assert summary["best_seed"] == 7 and values[1] > 0
     load(folder)
 
@@ -282,12 +263,6 @@ def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
     out = capsys.readouterr().out
     assert "dry run: everything worked" in out and "wrote" not in out
     assert files_of(finetuned) == before
-
-
-@pytest.mark.slow
-def test_a_dry_run_takes_the_same_number_of_parts(settings, capsys):
-    finetuning.finetune(changed(settings, "--dryrun --gradient_accumulation_steps=2"))
-    assert "everything worked" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):

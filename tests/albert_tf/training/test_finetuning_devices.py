@@ -1,34 +1,20 @@
 """Fine-tuning over several devices, and under JAX: the same figures, and each shape compiled once."""
 
-import csv
-import dataclasses
-import json
-import os
 import re
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from albert_tf.checkpoints.formats import load_keras
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from tests.albert_tf.refusals import changed
-from tests.albert_tf.training.test_devices import free_ports
+from tests.albert_tf.training.test_devices import DEVICES, assert_same_run, finish, start, start_workers
 from tests.albert_tf.training.trainers import at_step
 
 HERE = Path(__file__).parent
-MIRRORED = """
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from albert_tf.run_finetuning import run
-run()
-"""
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+MEASURED = ("step", "loss", "learning_rate", "gradient_norm", "dev_mean_squared_error")
 # Two devices; and programs that run a few times need not be fast.
 XLA_FLAGS = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
 
@@ -53,61 +39,33 @@ def one_device(settings):
     return finetuning.finetune(settings)
 
 
-def run(settings, *command, **environment) -> str:
-    flags = [f"--{name}={value}" for name, value in dataclasses.asdict(settings).items() if value not in ("", None)]
-    environment = os.environ | {"PYTHONPATH": os.getcwd(), "CUDA_VISIBLE_DEVICES": "-1"} | environment
-    pipes = {"env": environment, "capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run([sys.executable, *command, *flags], **pipes)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout + done.stderr
-
-
-def figures(folder):
-    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
-    names = ("step", "loss", "learning_rate", "gradient_norm", "dev_mean_squared_error")
-    return [[float(row[name]) for name in names] for row in rows]
-
-
-def assert_same_run(one, other):
-    np.testing.assert_allclose(figures(one), figures(other), rtol=1e-4)
-    models = [load_keras(folder / "last.keras", compile=True) for folder in (one, other)]
-    for first, second in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(first, second, atol=1e-5)
-
-
 @pytest.mark.slow
 def test_two_mirrored_devices_in_parts_equal_one(settings, one_device, tmp_path):
     flags = f"--strategy=mirrored --gradient_accumulation_steps=2 --output_dir={tmp_path}/two"
-    run(changed(settings, flags), "-c", MIRRORED)
-    assert_same_run(tmp_path / "two", one_device)
+    finish(start(changed(settings, flags), "-c", DEVICES + "from albert_tf.run_finetuning import run; run()"))
+    assert_same_run(tmp_path / "two", one_device, MEASURED)
 
 
 @pytest.mark.slow
 def test_two_workers_equal_one(settings, one_device, tmp_path):
-    settings = changed(settings, f"--strategy=multi_worker --output_dir={tmp_path}/two")
-    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    clusters = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}} for index in (0, 1)]
-    with ThreadPoolExecutor() as pool:
-        command = ("-m", "albert_tf.run_finetuning")
-        ended = [pool.submit(run, settings, *command, TF_CONFIG=json.dumps(cluster)) for cluster in clusters]
-        chief, other = (process.result() for process in ended)
+    settings = changed(settings, f"--output_dir={tmp_path}/two")
+    chief, other = finish(*start_workers(settings, module="run_finetuning"))
     assert "Starting at step 0 of 4" in chief and "Starting" not in other
-    assert_same_run(tmp_path / "two", one_device)
+    assert_same_run(tmp_path / "two", one_device, MEASURED)
 
 
 @pytest.mark.slow
 def test_jax_goes_on_where_tensorflow_stopped_and_compiles_each_shape_once(settings, one_device, tmp_path):
     """On two devices. Its first weights would be others than TensorFlow's, so TensorFlow makes the first steps."""
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    folder = tmp_path / "two"
-    two = changed(settings, f"--output_dir={folder}")
+    two = changed(settings, f"--output_dir={tmp_path}/two")
     # As a kill -9 after the third step would leave it: with the checkpoint of the second.
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
         at_step(patch, 3, sys.exit)
         finetuning.finetune(two)
     two = changed(two, "--strategy=data_parallel")
-    output = run(two, str(HERE / "compilations.py"), XLA_FLAGS=XLA_FLAGS, **JAX)
+    (output,) = finish(start(two, str(HERE / "compilations.py"), XLA_FLAGS=XLA_FLAGS, **JAX))
     assert "Resuming at step 2 of 4" in output
-    assert_same_run(folder, one_device)
+    assert_same_run(tmp_path / "two", one_device, MEASURED)
     # Operation by operation it would be some hundreds.
     assert int(re.search(r"(\d+) compilations\n", output)[1]) < 150

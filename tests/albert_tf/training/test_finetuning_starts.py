@@ -15,6 +15,7 @@ from albert_tf.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
 from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
+from tests.albert_tf.refusals import changed
 from tests.albert_tf.training.classes import WORDS, begun, write_classes, write_other_task
 from tfrecords.base.errors import UserError
 
@@ -29,22 +30,22 @@ def settings(class_settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "model", "metric"),
+    ("name", "flags", "model", "metric"),
     [
-        ("tagging", {"learned_exit": True}, "AlbertTokenClassifier", "f1"),
-        ("race", {}, "AlbertMultipleChoice", "high_accuracy"),
-        ("regression", {"second_text_column": "other", "early_exit": True}, "AlbertRegressor", "pearson"),
+        ("tagging", "--learned_exit", "AlbertTokenClassifier", "f1"),
+        ("race", "", "AlbertMultipleChoice", "high_accuracy"),
+        ("regression", "--second_text_column=other --early_exit", "AlbertRegressor", "pearson"),
     ],
 )
 @pytest.mark.few(1)
-def test_other_kinds_of_task(settings, tmp_path, name, changes, model, metric):
+def test_other_kinds_of_task(settings, tmp_path, name, flags, model, metric):
     write_other_task(tmp_path, name)
-    folder = finetuning.finetune(dataclasses.replace(settings, task=name, **changes))
+    folder = finetuning.finetune(changed(settings, f"--task={name} {flags}"))
     loaded, task = load(folder).model, load_task(folder)
     kind = {"race": "multiple_choice"}.get(name, name)
     assert type(loaded).__name__ == model and task["kind"] == kind and metric in task["metrics"]
-    assert bool(getattr(loaded, "exit_heads", [])) == bool({"early_exit", "learned_exit"} & changes.keys())
-    assert bool(getattr(loaded, "exit_gate", None)) == ("learned_exit" in changes)
+    assert bool(getattr(loaded, "exit_heads", [])) == ("_exit" in flags)
+    assert bool(getattr(loaded, "exit_gate", None)) == ("learned_exit" in flags)
     assert any((folder / "predictions").iterdir())
 
 

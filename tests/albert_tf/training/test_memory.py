@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import parameters
-from albert_tf.training import memory, pretraining
+from albert_tf.training import memory, pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.memory import GIB, fit_to_memory, step_need
 from albert_tf.training.phases import RecordsPhase
@@ -77,7 +77,7 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("gigabytes", "sizes", "manifest", "expected"),
+    ("gigabytes", "sizes", "manifest", "parts"),
     [
         (4.0, {96: 128, 36: 512}, {"max_predictions_per_seq": 20}, 12),
         # Streams that run backwards are shared by themselves.
@@ -85,43 +85,50 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
     ],
 )
 def test_parts_divide_the_batches_of_both_phases_and_directions(
-    tiny_settings, tmp_path, gigabytes, sizes, manifest, expected
+    tiny_settings, tmp_path, gigabytes, sizes, manifest, parts
 ):
     phases = [RecordsPhase(0, 1, "", "", rows, manifest | {"max_seq_length": length}) for rows, length in sizes.items()]
     settings = dataclasses.replace(tiny_settings, memory_gb=gigabytes, train_batch_size=min(sizes))
     found = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0]
-    assert found.gradient_accumulation_steps == expected
+    assert found.gradient_accumulation_steps == parts
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_containers_limit_counts_without_cached_files(tmp_path, version):
-    own = tmp_path / "cgroup"
-    own.write_text("4:memory:/pods/one\n1:cpu:/\n" if version == 1 else "0::/pods/one\n")
-    group = tmp_path / ("memory/pods/one" if version == 1 else "pods/one")
-    group.mkdir(parents=True)
-    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
-    for name, value in zip(names, (10 * GIB, 7 * GIB)):
-        (group / name).write_text(f"{value}\n")
+@pytest.mark.parametrize(
+    ("group", "own", "limit", "used", "unlimited"),
+    [
+        ("memory/one", "4:memory:/one\n1:cpu:/\n", "memory.limit_in_bytes", "memory.usage_in_bytes", 2**63 - 4096),
+        ("one", "0::/one\n", "memory.max", "memory.current", "max"),
+    ],
+)  # fmt: skip
+def test_a_containers_limit_counts_without_cached_files(tmp_path, group, own, limit, used, unlimited):
+    (tmp_path / "cgroup").write_text(own)
+    (group := tmp_path / group).mkdir(parents=True)
+    (group / limit).write_text(f"{10 * GIB}\n")
+    (group / used).write_text(f"{7 * GIB}\n")
     (group / "memory.stat").write_text(f"anon {4 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\n")
-    assert memory._of_containers(tmp_path, own) == [6 * GIB]
-    (group / names[0]).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
-    assert memory._of_containers(tmp_path, own) == []
+    assert memory._of_containers(tmp_path, tmp_path / "cgroup") == [6 * GIB]
+    (group / limit).write_text(f"{unlimited}\n")
+    assert memory._of_containers(tmp_path, tmp_path / "cgroup") == []
 
 
 def test_what_is_free_is_between_nothing_and_everything():
     assert 0 < memory.free_memory() < 2**50
 
 
-def test_a_run_in_parts_by_itself_goes_on_with_as_many(tiny_settings, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [2])
-    places = {"eval_data": "", "output_dir": str(tmp_path / "run")}
-    settings = dataclasses.replace(tiny_settings, **places, num_train_steps=1, num_warmup_steps=0)
-    pretraining.pretrain(settings)
-    assert "in 2 parts one after the other, to fit" in capsys.readouterr().out
-    monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [4])
-    pretraining.pretrain(settings)
-    assert "trained already" in capsys.readouterr().out
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run["gradient_accumulation_steps"] == 2
+def test_a_run_in_parts_by_itself_goes_on_with_as_many(tiny_settings, tmp_path, monkeypatch):
+    def begun(fitting, **changes):
+        monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [fitting])
+        settings = dataclasses.replace(tiny_settings, output_dir=str(tmp_path), **changes)
+        return pretraining.Pretraining(settings, Devices(), 0.0)
+
+    def claim(run):
+        run_folder.claim(run.folder, run.settings, run.free, run.facts())
+
+    first = begun(2)
+    assert "in 2 parts one after the other, to fit" in first.memory
+    claim(first)
+    (tmp_path / "last.keras").touch()
+    claim(begun(4))
+    assert json.loads((tmp_path / "run.json").read_text())["gradient_accumulation_steps"] == 2
     with pytest.raises(UserError, match=r"gradient_accumulation_steps=2 \(now 4\)"):
-        pretraining.pretrain(dataclasses.replace(settings, gradient_accumulation_steps=4))
+        claim(begun(4, gradient_accumulation_steps=4))

@@ -12,7 +12,6 @@ from albert_tf.loading import load
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.start import load_pretraining_start
-from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.trainers import pretrain
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
@@ -46,6 +45,8 @@ def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, ti
     folder = pretrain(settings, tmp_path / "run")
     said = "Vocabulary: 500 pieces kept, 2 new from the mean of their former pieces, 0 dropped"
     assert said in capsys.readouterr().out.splitlines()
+    pretrain(settings, folder)
+    assert "trained already" in capsys.readouterr().out
     loaded = load(folder)
     before, after = values(load(tiny_run).model), values(load_keras(folder / "last.keras"))
     assert (
@@ -58,17 +59,6 @@ def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, ti
         for name in BY_PIECE:
             mean = before[name][former.encode(word)].mean(axis=0)
             np.testing.assert_allclose(after[name][number], mean, rtol=1e-5, atol=1e-8)
-
-
-# Resuming itself is tried in test_resumable.py.
-@pytest.mark.slow
-def test_stopped_and_gone_on_with_it_equals_the_run_at_once(settings, tmp_path):
-    settings = dataclasses.replace(settings, num_train_steps=2, learning_rate=0.01, save_checkpoints_steps=1)
-    once, stopped = tmp_path / "once", tmp_path / "stopped"
-    pretrain(settings, once)
-    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(stopped)), stop_step=1)
-    pretrain(settings, stopped)
-    assert_same_weights(once, stopped)
 
 
 def test_the_former_tokenizer_must_be_known(settings, tiny_run, tmp_path):
@@ -89,12 +79,12 @@ def test_the_former_tokenizer_must_be_known(settings, tiny_run, tmp_path):
 
 
 def test_another_vocabulary_must_be_asked_for_and_be_that_of_the_records(settings, tiny_run, tmp_path):
-    message = r"another vocabulary than '.*' was trained with \(502 pieces, not 500\); .* or add --tokenizer=FOLDER"
-    with pytest.raises(UserError, match=message):
-        pretrain(settings, tmp_path / "run", tokenizer="")
-    message = r"is not the tokenizer that the records were made with \(500 pieces, not 502\)"
-    with pytest.raises(UserError, match=message):
-        pretrain(settings, tmp_path / "run", tokenizer=str(tiny_run))
+    for tokenizer, said in (
+        ("", r"another vocabulary than '.*' was trained with \(502 pieces, not 500\); .* or add --tokenizer=FOLDER"),
+        (str(tiny_run), r"is not the tokenizer that the records were made with \(500 pieces, not 502\)"),
+    ):
+        with pytest.raises(UserError, match=said):
+            pretrain(settings, tmp_path / "run", tokenizer=tokenizer)
     assert not (tmp_path / "run").exists()
 
 

@@ -32,7 +32,7 @@ for kind in sys.argv[1:] or KINDS:
 
 # Each way of adding up: by words, pairs, rows, weights and whole batches, with a teacher.
 DEFAULT = (
-    *("packed", "words, halting", "permutation", "class weights", "regularized", "sum"),
+    *("packed", "words, halting", "class weights", "regularized", "sum"),
     *("tags, learned exit", "distilled tags", "joint spans", "student", "text pairs"),
 )
 
@@ -66,17 +66,18 @@ FOURTHS = [list(KINDS)[number::4] for number in range(4)]
 @pytest.mark.parametrize("kinds", FOURTHS)
 def test_a_batch_in_parts_under_jax(kinds):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    run("-m", "tests.albert_tf.training.portable_parts", *kinds, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    run(("-m", "tests.albert_tf.training.portable_parts"), kinds, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", FOURTHS)
 def test_a_batch_shared_by_devices_and_in_parts(kinds):
-    run("-c", MIRRORED, *kinds)
+    run(("-c", MIRRORED), kinds)
 
 
-def run(*arguments, **variables):
+def run(code, kinds, **variables):
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+    command = [sys.executable, *code, *kinds]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("checked") == 6
+    assert done.stdout.count("checked") == len(kinds)

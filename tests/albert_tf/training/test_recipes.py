@@ -9,6 +9,7 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
+from tests.albert_tf.tiny import table
 from tfrecords import train_tokenizer
 from tfrecords.base.settings import read_settings_file
 from tfrecords.build_settings import BuildSettings
@@ -17,14 +18,17 @@ from tfrecords.manifest import read_manifest
 from tfrecords.tokenizers.loading import load_tokenizer
 
 RECIPES = Path(__file__).parents[3] / "recipes" / "roberta"
-# Liu et al. 2019, table 2.
-FORMATS = {
-    "examples_full_sentences": ("full-sentences", "none"),
-    "examples_doc_sentences": ("doc-sentences", "none"),
-    "examples_segment_pair_nsp": ("segment-pair", "nsp"),
-    "examples_sentence_pair_nsp": ("sentence-pair", "nsp"),
-}
-RUNS = ("pretraining_base", "pretraining_large", "pretraining_table2")
+FORMATS = """
+examples_full_sentences | full-sentences | none | 0
+examples_doc_sentences | doc-sentences | none | 0
+examples_segment_pair_nsp | segment-pair | nsp | 0.1
+examples_sentence_pair_nsp | sentence-pair | nsp | 0
+"""
+RUNS = """
+pretraining_base | 6e-4 | 24000 | 500000 | 8192
+pretraining_large | 4e-4 | 30000 | 500000 | 8192
+pretraining_table2 | 1e-4 | 10000 | 1000000 | 256
+"""
 
 
 def build_settings(name, **changes):
@@ -37,32 +41,28 @@ def run_settings(name, **changes):
 
 
 def test_there_is_no_other_file():
-    assert {path.stem for path in RECIPES.iterdir()} == {*FORMATS, *RUNS}
+    assert {path.stem for path in RECIPES.iterdir()} == {row[0] for row in [*table(FORMATS), *table(RUNS)]}
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_formats_of_table_2(name):
-    settings = build_settings(name)
-    assert (settings.input_format, settings.pair_task) == FORMATS[name]
-    assert (settings.masking, settings.max_ngram, settings.whole_words) == ("dynamic", 1, False)
-    assert (settings.max_seq_length, settings.max_predictions_per_seq) == (512, 77)
-    assert settings.short_seq_prob == (0.1 if name == "examples_segment_pair_nsp" else 0)
+@pytest.mark.parametrize(("name", "form", "pair_task", "short"), table(FORMATS))
+def test_formats_of_table_2(name, form, pair_task, short):
+    found = dataclasses.asdict(build_settings(name))
+    expected = dict(
+        input_format=form, pair_task=pair_task, short_seq_prob=float(short), masking="dynamic", max_ngram=1,
+        whole_words=False, max_seq_length=512, max_predictions_per_seq=77,
+    )  # fmt: skip
+    assert found | expected == found
 
 
-RATES = {
-    "pretraining_base": (6e-4, 24_000, 500_000, 8192),
-    "pretraining_large": (4e-4, 30_000, 500_000, 8192),
-    "pretraining_table2": (1e-4, 10_000, 1_000_000, 256),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_rates_and_optimizer(name):
-    settings = run_settings(name, train_data="data", output_dir="run")
-    names = ("learning_rate", "num_warmup_steps", "num_train_steps", "train_batch_size")
-    assert tuple(getattr(settings, one) for one in names) == RATES[name]
-    assert (settings.optimizer, settings.global_clipnorm, settings.weight_decay_rate) == ("adamw", 0, 0.01)
-    assert (settings.beta_1, settings.beta_2, settings.epsilon) == (0.9, 0.98, 1e-6)
+@pytest.mark.parametrize(("name", "rate", "warmup", "steps", "batch"), table(RUNS))
+def test_rates_and_optimizer(name, rate, warmup, steps, batch):
+    found = dataclasses.asdict(run_settings(name, train_data="data", output_dir="run"))
+    expected = dict(
+        learning_rate=float(rate), num_warmup_steps=int(warmup), num_train_steps=int(steps),
+        train_batch_size=int(batch), optimizer="adamw", global_clipnorm=0, weight_decay_rate=0.01,
+        beta_1=0.9, beta_2=0.98, epsilon=1e-6,
+    )  # fmt: skip
+    assert found | expected == found
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,8 @@ def small_corpus(tmp_path_factory, topics):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
-    ("rows", "name"), [("examples_full_sentences", "pretraining_base"), ("examples_segment_pair_nsp", RUNS[2])]
+    ("rows", "name"),
+    [("examples_full_sentences", "pretraining_base"), ("examples_segment_pair_nsp", "pretraining_table2")],
 )
 @pytest.mark.few(1)
 def test_every_file_trains_a_small_model(rows, name, small_corpus, tmp_path):

@@ -19,6 +19,7 @@ from albert_tf.training import preparation
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.refusals import assert_refused, changed, lines
+from tests.albert_tf.training.trainers import history
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -46,14 +47,9 @@ def write_squad(folder, version, rows=8):
 
 def settings_of(folder, run, task, flags=""):
     write_squad(folder / "data", {"squad1": "1.1", "squad2": "2.0"}[task])
-    settings = FinetuningSettings(
-        task=task,
-        data_dir=str(folder / "data"),
-        output_dir=str(folder / "run"),
-        init_from=str(run),
-        config="x" * (not run),
-    )
-    own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=2 --save_checkpoints_steps=2 --max_seq_length=32"
+    places = {"data_dir": str(folder / "data"), "output_dir": str(folder / "run"), "init_from": str(run)}
+    settings = FinetuningSettings(task=task, **places, config="x" * (not run))
+    own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=1 --save_checkpoints_steps=1 --max_seq_length=32"
     return changed(settings, f"{own} {flags}")
 
 
@@ -97,10 +93,10 @@ def test_a_run_leaves_official_files_and_the_threshold(squads):
         texts = read_predictions(folder / "predictions" / split / "predictions.json")
         odds = read_null_odds(folder / "predictions" / split / "null_odds.json")
         assert len(texts) == len(odds) == 8
-        assert all(not texts[one] for one in texts if odds[one] > task["null_threshold"])
-        assert all(texts[one] for one in texts if odds[one] <= task["null_threshold"])
-    with open(folder / "history.csv") as file:
-        assert float(list(csv.DictReader(file))[-1]["dev_total"]) == 8
+        assert {one: bool(text) for one, text in texts.items()} == {
+            one: value <= task["null_threshold"] for one, value in odds.items()
+        }
+    assert float(history(folder)[-1]["dev_total"]) == 8
 
 
 @pytest.mark.parametrize("head", ["plain", "joint"])
@@ -145,10 +141,10 @@ def test_logits_of_an_ensemble_are_their_mean():
 def test_squad_ensemble(squads, tmp_path):
     settings, first, second = squads
     wanted = EnsembleSettings("squad2", settings.data_dir, f"{first},{second}", str(tmp_path / "both"))
-    both = ensemble(wanted)
-    assert both["models"].keys() == {str(first), str(second)}
-    for folder in (first, second):
-        assert both["models"][str(folder)]["dev_f1"] == pytest.approx(load_task(folder)["metrics"]["f1"])
+    both = ensemble(wanted)["models"]
+    assert {place: one["dev_f1"] for place, one in both.items()} == pytest.approx(
+        {str(folder): load_task(folder)["metrics"]["f1"] for folder in (first, second)}
+    )
     one, other, mean = (
         read_null_odds(folder / "predictions" / "dev" / "null_odds.json")
         for folder in (first, second, tmp_path / "both")

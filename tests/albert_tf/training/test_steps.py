@@ -16,8 +16,6 @@ from tests.albert_tf.training.portable_parts import KINDS, LENGTH, WORDS, datase
 
 # What is traced: a state from batch to batch, labels with their weights, a teacher; a graph takes 4 s or more.
 IN_GRAPHS = ("permutation", "distilled tags")
-# The same comparison without graphs, of what else a run can be: last, since a module stays without them.
-EAGER = ("packed", "student")
 
 
 def shorter(value):
@@ -53,11 +51,6 @@ def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
         assert value == pytest.approx(ours[name], rel=1e-5), name
     for one, other in zip(weights, own_weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", EAGER)
-def test_steps_are_those_of_fit(kind, monkeypatch, eagerly):
-    test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch)
 
 
 def test_what_no_task_trains_is_not_warned_of(eagerly):

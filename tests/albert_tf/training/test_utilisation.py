@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.analysis.cost import flops
 from albert_tf.models.text_student import TextStudent
 from albert_tf.training import utilisation
 from albert_tf.training.utilisation import Utilisation, matrix_rate
+from tests.albert_tf.tiny import small
 
-CONFIG = AlbertConfig(
-    vocab_size=30, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32
-)
+CONFIG = small(num_hidden_layers=4)
 SETTINGS = types.SimpleNamespace(dtype_policy="float32")
 
 
@@ -75,28 +74,27 @@ def products_in(graph: tf.Graph) -> int:
 
 @pytest.mark.parametrize("kind", ["a student whose teacher was asked before", "packed rows"])
 def test_the_work_counted_is_what_a_steps_graph_does(kind):
-    config = CONFIG.replace(
-        num_hidden_layers=2, hidden_size=64, intermediate_size=128, depth_plan="1x2", depth_lora_rank=4
-    )
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128}
+    config = CONFIG.replace(**sizes, depth_plan="1x2", depth_lora_rank=4)
     rows, length = 8, 32
     encoder = AlbertEncoder(config, pooler=False)
+    student = TextStudent(encoder, {"vectors": 1.0, "states": 1.0})
     features = dict.fromkeys(["input_ids", "input_mask"], tf.TensorSpec((rows, length), tf.int32))
-    if kind == "packed rows":
+    packed = kind == "packed rows"
+    if packed:
         features["sequence_ids"] = features["input_ids"]
-        variables = encoder.trainable_variables
-        loss_of = lambda x: tf.reduce_mean(encoder(x, training=True)["sequence_output"] ** 2)  # noqa: E731
     else:
-        student = TextStudent(encoder, {"vectors": 1.0, "states": 1.0})
         features["taught_vectors"] = tf.TensorSpec((rows, 64))
         features["taught_states"] = tf.TensorSpec((rows, 3, 64, length), tf.float16)
-        variables = student.trainable_variables
-        loss_of = lambda x: student.compute_loss(x=x, y_pred=student(x, training=True))  # noqa: E731
 
     @tf.function(autograph=False)
     def gradients(x):
         with tf.GradientTape() as tape:
-            loss = loss_of(x)
-        return tape.gradient(loss, variables)
+            if packed:
+                loss = tf.reduce_mean(encoder(x, training=True)["sequence_output"] ** 2)
+            else:
+                loss = student.compute_loss(x=x, y_pred=student(x, training=True))
+        return tape.gradient(loss, encoder.trainable_variables if packed else student.trainable_variables)
 
     counted = Utilisation(config, SETTINGS).work(rows, length)
     assert counted == pytest.approx(products_in(gradients.get_concrete_function(features).graph), rel=0.01)

@@ -12,8 +12,10 @@ from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.refusals import assert_refused, changed
+from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_other_task
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
+from tests.albert_tf.training.trainers import DROPOUT
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -25,13 +27,10 @@ def settings(tmp_path_factory, tiny_run):
     """Of a tiny XLNet from scratch, one block for two layers, with the vocabulary of the tiny run."""
     folder = tmp_path_factory.mktemp("xlnet")
     write_classes(folder)
-    AlbertConfig(
-        vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-        position_type="relative", type_vocab_size=4,
-    ).to_json(folder / "xlnet.json")  # fmt: skip
+    config = small(vocab_size=500, max_position_embeddings=48, position_type="relative", type_vocab_size=4, **DROPOUT)
+    config.to_json(folder / "xlnet.json")
     flags = f"--config={folder}/xlnet.json --tokenizer={tiny_run} --learning_rate=1e-3 --train_batch_size=8"
-    flags += " --num_train_steps=2 --max_seq_length=32 --albert_dropout=0.1"
+    flags += " --num_train_steps=1 --max_seq_length=32 --albert_dropout=0.1"
     begun = FinetuningSettings(task="classification", data_dir=str(folder), output_dir=str(folder / "run"), config="x")
     return changed(begun, flags)
 
@@ -78,9 +77,7 @@ def test_no_answer_is_at_cls(settings):
         first, last = rows.first_column[number], len(ids) - 1
         assert ids[last] == tokenizer.cls_id
         assert rows.values["start_positions"][number] == rows.null_column[number] == last
-        expected = np.ones(len(ids), int)
-        expected[[*range(first, first + rows.size[number]), last]] = 0
-        assert p_mask.tolist() == expected.tolist()
+        assert np.flatnonzero(p_mask == 0).tolist() == [*range(first, first + rows.size[number]), last]
 
 
 def test_exits_are_refused(settings, finetuned, tmp_path):

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from albert_tf import AlbertConfig
 from albert_tf.compression import run as compression
 from albert_tf.compression.distillation import TextDistillation
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop, pretraining, utilisation
 from albert_tf.training.pretraining_settings import PretrainingSettings
+from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_pairs
 from tfrecords import create_pretraining_data
 
@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     phase: str = ""
 
 
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 MASKED = Kind(pretraining.pretrain, pretraining.Pretraining)
 TUNED = Kind(finetuning.finetune, finetuning.Finetuning)
 KINDS = {
@@ -90,10 +91,7 @@ def make_place(name: str, folder: Path, topics: Path, words: Path) -> None:
         is_permuted = "--objective=permutation --config=albert_xlnet_base" in next_command
         assert is_permuted == (name == "permutations") and "run_pretraining --train_data=" in next_command
     else:
-        config = AlbertConfig(
-            vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-        )  # fmt: skip
+        config = small(vocab_size=500, max_position_embeddings=48, **DROPOUT)
         for kind, (_, _, changes) in PRETRAINED.items():
             config.replace(**changes).to_json(folder / f"{kind}.json")
 
