@@ -317,14 +317,14 @@ def fake_server():
 
 @pytest.fixture(scope="module")
 def shared_gateway():
-    """shared_gateway(kind): a gateway in front of a fake `model` of that kind, one for all tests of a file."""
+    """shared_gateway(kind, **options): a gateway in front of a fake `model` of that kind, one for all of a file."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
-        def make(kind: str) -> SimpleNamespace:
+        def make(kind: str, **options) -> SimpleNamespace:
             model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
-            gateway = start_gateway(stack, stand_in.target)
+            gateway = start_gateway(stack, stand_in.target, **options)
             gateway.model = model
             return gateway
 

@@ -16,7 +16,7 @@ from serving.gateway.routes import ROUTES
 from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of, timing_of
 
 LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
-REQUESTS = [line.split(" | ") for line in LINES]
+REQUESTS = [line.split(" | ", 4) for line in LINES]
 PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for page in PAGES}
 LONG = "word " * 40
 
@@ -178,6 +178,7 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
         'gateway_requests_total{route="/embed",status="400"}': 1, 'gateway_truncated_inputs_total{model="default"}': 2,
         'gateway_text_tokens_total{model="default"}': 1 + 2 * 40 + 14, 'gateway_batch_rows_sum{model="default"}': 4,
         'gateway_request_seconds_count{route="/embed"}': 2, "gateway_queue_seconds_count": 1,
+        'gateway_text_inputs_total{model="default"}': 4,
         'gateway_batch_seconds_count{model="default"}': 1, 'gateway_unknown_tokens_total{model="default"}': 1,
     }  # fmt: skip
     assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
