@@ -281,6 +281,14 @@ def wait_until(holds, seconds=20.0):
         time.sleep(0.005)
 
 
+def wait_until_healthy(url: str) -> None:
+    def is_healthy():
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{url}/health").status_code == 200
+
+    wait_until(is_healthy, 120)
+
+
 def start_gateway(stack: contextlib.ExitStack, target: str, live: bool = True, **options) -> SimpleNamespace:
     """A gateway on a thread, until the stack ends: its `url`, `service` and an HTTP client."""
     known = {"connection": Connection(target, attempts=1), "models": ("default",), "check_s": 0.2}

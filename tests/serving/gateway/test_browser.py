@@ -1,17 +1,14 @@
 """The page in a real browser: Chromium, driven by the keyboard, over exports of this library."""
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
 
-import httpx
 import pytest
 
 from scripts.server import free_port
-from serving.model_server.flags import ServerOptions
-from serving.model_server.server import ModelServer
-from tests.serving.gateway.conftest import wait_until
+from tests.serving.gateway.conftest import wait_until_healthy
+from tests.serving.model_server.conftest import config_text, start
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytestmark = pytest.mark.slow("browser")
@@ -42,25 +39,12 @@ def url(export_model, tmp_path_factory):
         name: export_model(head, task, inputs="text", warm_up_lengths="", **options).parent
         for name, (head, task, options) in MODELS.items()
     }
-    entries = "".join(
-        f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" }}' for name, base in bases.items()
-    )
-    config.write_text(f"model_config_list {{ {entries} }}")
-    options = ServerOptions(
-        port=free_port(), gateway_port=free_port(), model_config_file=str(config), max_num_load_retries=0
-    )  # fmt: skip
-    server = ModelServer(options)
-    url = f"http://127.0.0.1:{options.gateway_port}"
-    with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
-        server.start()
-
-        def is_healthy():
-            with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"{url}/health").status_code == 200
-
-        wait_until(is_healthy, 120)
-        yield url
+    config.write_text(config_text(**bases))
+    server = start(gateway_port=free_port(), model_config_file=str(config))
+    url = f"http://127.0.0.1:{server.options.gateway_port}"
+    wait_until_healthy(url)
+    yield url
+    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +69,7 @@ def open_page(browser, url):
         page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda said: errors.append(said.text) if "Security" in said.text else None)
-        page.on("request", lambda request: errors.append(request.url) if not _is_ours(request.url, url) else None)
+        page.on("request", lambda one: errors.append(one.url) if not one.url.startswith((url, "data:")) else None)
         if info is not None:
             page.route("**/info", lambda route: route.fulfill(json=info))
         page.goto(url)
@@ -96,10 +80,6 @@ def open_page(browser, url):
     for context in contexts:
         context.close()
     assert errors == []
-
-
-def _is_ours(asked: str, url: str) -> bool:
-    return asked.startswith((url, "data:"))
 
 
 def answered(page):

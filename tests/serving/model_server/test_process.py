@@ -143,6 +143,7 @@ OPTIONS = {
     (): "Both server_options.model_base_path and server_options.model_config_file are empty!",
     ("--model_base_path=relative",): "Expected model default to have an absolute path or URI",
     ("--model_base_path=/m", "--grpc_max_threads=0"): "--grpc_max_threads must be at least 1",
+    ("--model_base_path=/m", "--gateway_port=8080"): "needs a plain gRPC --port",
     ("--model_base_path=/m", "--port=70000"): "--port must be 0 to 65535",
     ("--model_base_path=/m", "--drain_seconds=-1"): "--drain_seconds must not be negative, but is -1.0",
     ("--model_base_path=/m", "--drain_seconds=inf"): "--drain_seconds must be at most 86400, but is inf",
