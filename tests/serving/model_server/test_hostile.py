@@ -96,23 +96,13 @@ def test_a_few_bytes_cannot_claim_much_memory(dtype):
     for shape in ([2**62], [2**31, 2**31], [0, 2**40], [2**40, 0], [2**20, 2**20], [-1], [2**63 - 1, 2]):
         with pytest.raises(ValueError):
             to_numpy(proto(dtype, shape, string_val=[b"a"], int_val=[1], float_val=[1.0]))
-
-
-def test_one_value_still_fills_a_shape():
-    assert to_numpy(proto("float32", [1000, 1000], float_val=[2.0])).sum() == 2e6
-    assert to_numpy(proto("string", [3], string_val=[b"a"])).tolist() == [b"a"] * 3
-    assert to_numpy(proto("float32", [0, 768])).shape == (0, 768)
+    assert to_numpy(proto("float32", [1000, 1000], float_val=[2.0])).sum() == 2e6, "one value still fills a shape"
 
 
 @pytest.mark.parametrize("junk", [b"\x01", b"\x01\x02ab", b"\x01\x02abcd", b"\xff\xff\xff\xff\xff\xff\x01"])
 def test_strings_as_content_must_be_as_long_as_they_say(junk):
     with pytest.raises(ValueError):
         to_numpy(proto("string", [2, 1], tensor_content=junk))
-
-
-def test_bytes_that_are_no_utf8_in_tensorflow_s_message(victim):
-    code, message = victim.predict("number", x=proto("string", [1], string_val=[b"\xff\xfe"]))
-    assert (code, "could not correctly convert string" in message) == ("INVALID_ARGUMENT", True)
 
 
 sizes = st.integers(-2, 4) | st.sampled_from([0, 1, 2**31, 2**40, 2**62, 2**63 - 1])

@@ -6,8 +6,6 @@ import urllib.request
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 TOO_DEEP = "400 JSON Parse error: Invalid value. at offset: ..."
 HALF = "400 JSON Parse error: The surrogate pair in string is invalid. at offset: ..."
@@ -281,18 +279,3 @@ def test_large_bodies_are_converted_right(server):
     rows[-1][2] = "x"
     answer = server.http("POST", path, {"signature_name": "float32", "instances": rows})
     assert answer[1]["error"].startswith(f"Failed to process element: {len(rows) - 1} of 'instances' list. Error: ")
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "b64", "z"]), inner, max_size=2),
-    max_leaves=8,
-)
-
-
-@given(st.sampled_from(["instances", "inputs"]), json_values, st.binary(max_size=40))
-def test_any_json_and_any_bytes_get_an_answer(server, key, value, junk):
-    status, answer, _ = server.http("POST", "/v1/models/default:predict", {key: value})
-    assert status in (200, 400), answer
-    assert ("error" in answer) == (status == 400)
-    assert server.http("POST", "/v1/models/default:predict", junk)[0] == 400

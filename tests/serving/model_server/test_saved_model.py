@@ -1,8 +1,6 @@
 """Loading: what is refused before TensorFlow reads it, and what a version may hold."""
 
 import gc
-import subprocess
-import sys
 import weakref
 
 import numpy as np
@@ -13,7 +11,7 @@ from serving.model_server import servable
 from serving.model_server.servable import SavedModel
 from serving.model_server.status import StatusError
 from tests.serving.model_server.conftest import predict_request
-from tests.serving.model_server.models import edited, export_function
+from tests.serving.model_server.models import edited
 
 tf1 = tf.compat.v1
 
@@ -81,33 +79,6 @@ def test_a_closed_model_leaves_nothing_behind(half_plus_two, monkeypatch):
     graph = weakref.ref(model._graph)
     model.close()
     assert graph() is None
-
-
-SCRIPT = """
-import sys
-import numpy as np
-from serving.model_server.servable import SavedModel, disable_xla
-disable_xla()
-model = SavedModel(sys.argv[1])
-signature = model.signatures["serving_default"]
-model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])
-"""
-
-
-@pytest.mark.slow
-def test_xla_is_refused_unless_allowed(tmp_path):
-    compiled = tf.function(
-        lambda x: {"y": x * 2 + 1}, input_signature=[tf.TensorSpec([None], tf.float32)], jit_compile=True
-    )
-    path = str(export_function(tmp_path / "1", serving_default=compiled))
-    # In a process of its own: the switch cannot be turned back.
-    refused = subprocess.run([sys.executable, "-c", SCRIPT, path], capture_output=True, text=True, timeout=120)
-    assert refused.returncode != 0
-    assert "XLA compilation disabled" in refused.stderr
-    model = SavedModel(path)
-    signature = model.signatures["serving_default"]
-    (y,) = model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])
-    assert y.tolist() == [3.0, 3.0]
 
 
 def test_counter_of_reference_variables(start_server, tmp_path):

@@ -13,7 +13,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from serving.model_server.manager import AVAILABLE, END, UNLOADING, Manager
 from serving.model_server.source import StoragePathSource, aspired_versions, list_versions
 from serving.model_server.status import StatusError
-from tests.serving.model_server.conftest import config_text, wait_for
+from tests.serving.model_server.conftest import wait_for
 from tests.serving.model_server.models import export_half_plus_two
 
 
@@ -301,26 +301,3 @@ def test_a_broken_version_on_disk_and_a_base_path_that_goes_away_unload_nothing(
 
 
 STATUS = text_format.Parse('model_spec { name: "default" }', get_model_status_pb2.GetModelStatusRequest())
-
-
-def test_all_versions_and_specific_requests(start_server, tmp_path):
-    base, file = tmp_path / "m", tmp_path / "models.config"
-    for number in (1, 2):
-        publish(base, number, float(number))
-    file.write_text(config_text(default=base).replace("platform", "version_policy { all {} } model_platform"))
-    running = start_server(model_config_file=file)
-    # The start waits for one of them.
-    assert wait_for(lambda: [state for _, state, _ in running.server.core.states("default")] == [AVAILABLE] * 2)
-    assert [running.predict(0.0, version=1), running.predict(0.0, version=2)] == [[1.0], [2.0]]
-    assert running.predict(0.0) == [2.0]
-
-
-def test_start_fails_when_a_newest_version_does_not_load(start_server, tmp_path):
-    """Whatever older one is there; a server that runs goes on with it."""
-    export_half_plus_two(tmp_path / "m" / "1")
-    (tmp_path / "m" / "2").mkdir(parents=True)
-    with pytest.raises(StatusError) as caught:
-        start_server(model_base_path=tmp_path / "m")
-    assert str(caught.value).startswith(
-        "UNKNOWN: 1 servable(s) did not become available: {{{name: default version: 2} due to error: NOT_FOUND: "
-    )
