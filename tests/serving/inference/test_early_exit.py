@@ -100,21 +100,9 @@ def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, na
         require_keras_answers(model, rule, batch, found)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        # The others are asked of servers (model_server/test_exports.py) and of slow tests.
-        ("tagging", "patience"),
-        *(
-            pytest.param(kind, name, marks=pytest.mark.slow)
-            for kind in MODELS
-            for name in ("confidence", "patience", "learned", "movement")
-        ),
-        pytest.param("states", "movement", marks=pytest.mark.slow),
-    ],
-)
-def test_a_graph_lets_rows_leave(kind, name):
-    rule, model, batch = ExitRule(kind, name, tolerance=0.5), make_model(kind, depth_plan="1+1x4"), make_batch(LENGTHS)
+def test_a_graph_lets_rows_leave():
+    """Other rules are asked of servers (model_server/test_exports.py)."""
+    rule, model, batch = ExitRule("tagging", "patience"), make_model("tagging", depth_plan="1+1x4"), make_batch(LENGTHS)
     require_keras_answers(model, rule, batch, run(model, rule, batch, thresholds_of(rule), graph=True))
 
 

@@ -162,6 +162,9 @@ def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compu
     [
         ({"compute": "none"}, "compute 'none' is none of float32, bfloat16, int8, int8_vnni, auto"),
         ({"padding": "none"}, "padding 'none'"),
+        ({"engine": "lua"}, "is none of"),
+        ({"engine": "xla", "compute": "int8"}, "float32"),
+        ({"engine": "xla", "padding": "computed"}, "skipped"),
         ({"performance_hint": "none"}, "performance_hint 'none'"),
         ({"performance_hint": "throughput"}, "'throughput' is for bfloat16 and int8"),
         ({"compute": "auto", "performance_hint": "throughput"}, "'throughput' is for bfloat16 and int8"),

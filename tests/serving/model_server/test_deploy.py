@@ -87,8 +87,7 @@ def variables(container) -> dict[str, str]:
 
 
 DEPLOYMENT = read("kubernetes/deployment.yaml")
-TEMPLATE = DEPLOYMENT["spec"]["template"]
-POD, LABELS = TEMPLATE["spec"], TEMPLATE["metadata"]["labels"]
+POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 COMPOSE, PREDICTOR = read("compose.yaml", "services.serving"), read("kserve.yaml", "spec.predictor")
 RECIPES = {
@@ -99,46 +98,46 @@ RECIPES = {
 }
 
 
-SAFE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-POD_PATH, SERVING = "spec.template.spec.", "services.serving."
-# Kubernetes spreads the pods over nodes and over zones, as far as it can.
-SPREAD = [
-    {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": LABELS}}
-    for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
-]
-SETTINGS = [
-    ("compose.yaml", SERVING + "read_only", True),
-    ("compose.yaml", SERVING + "cap_drop", ["ALL"]),
-    ("compose.yaml", SERVING + "security_opt", ["no-new-privileges:true"]),
-    # Process 1 is not ended by a SIGTERM that it does not handle.
-    ("compose.yaml", SERVING + "init", True),
-    ("kubernetes/deployment.yaml", POD_PATH + "shareProcessNamespace", True),
-    ("compose.yaml", SERVING + "ports", [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]),
-    ("kubernetes/deployment.yaml", POD_PATH + "automountServiceAccountToken", False),
-    ("kubernetes/deployment.yaml", POD_PATH + "topologySpreadConstraints", SPREAD),
-    ("kubernetes/deployment.yaml", POD_PATH + "containers.0.securityContext", SAFE),
-    ("kserve.yaml", "spec.predictor.model.securityContext", SAFE),
-    ("kserve.yaml", "spec.predictor.model.modelFormat.name", "tensorflow"),
-    ("kserve.yaml", "apiVersion", "serving.kserve.io/v1beta1"),
-    ("kserve.yaml", "kind", "InferenceService"),
-    ("kubernetes/deployment.yaml", "spec.selector.matchLabels", LABELS),
-    ("kubernetes/service.yaml", "spec.selector", LABELS),
-    ("kubernetes/disruption_budget.yaml", "spec.selector.matchLabels", LABELS),
-    ("kubernetes/network_policy.yaml", "spec.podSelector.matchLabels", LABELS),
-    ("kubernetes/network_policy.yaml", "spec.egress", []),
-    ("kubernetes/network_policy.yaml", "spec.policyTypes", ["Ingress", "Egress"]),
-]
+SETTINGS = """
+compose.yaml services.serving.read_only: true
+compose.yaml services.serving.cap_drop: [ALL]
+compose.yaml services.serving.security_opt: ["no-new-privileges:true"]
+compose.yaml services.serving.ports: ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
+# Process 1 is not ended by a SIGTERM that it does not handle.
+compose.yaml services.serving.init: true
+kubernetes/deployment.yaml spec.template.spec.shareProcessNamespace: true
+kubernetes/deployment.yaml spec.template.spec.automountServiceAccountToken: false
+kubernetes/deployment.yaml spec.template.spec.containers.0.securityContext: &safe
+  {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+kserve.yaml spec.predictor.model.securityContext: *safe
+kubernetes/deployment.yaml spec.template.spec.securityContext.seccompProfile: &profile {type: RuntimeDefault}
+kserve.yaml spec.predictor.securityContext.seccompProfile: *profile
+kubernetes/deployment.yaml spec.selector.matchLabels: &labels {app: albert-serving}
+kubernetes/deployment.yaml spec.template.metadata.labels: *labels
+kubernetes/service.yaml spec.selector: *labels
+kubernetes/disruption_budget.yaml spec.selector.matchLabels: *labels
+kubernetes/network_policy.yaml spec.podSelector.matchLabels: *labels
+kubernetes/network_policy.yaml spec.egress: []
+kubernetes/network_policy.yaml spec.policyTypes: [Ingress, Egress]
+# Pods are spread over nodes and over zones, as far as can be.
+kubernetes/deployment.yaml spec.template.spec.topologySpreadConstraints:
+  - &spread {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway,
+             labelSelector: {matchLabels: *labels}}
+  - {<<: *spread, topologyKey: topology.kubernetes.io/zone}
+kserve.yaml apiVersion: serving.kserve.io/v1beta1
+kserve.yaml kind: InferenceService
+kserve.yaml spec.predictor.model.modelFormat.name: tensorflow
+"""
 
 
-@pytest.mark.parametrize(("file", "path", "value"), SETTINGS)
-def test_a_setting_is_what_it_must_be(file, path, value):
-    assert read(file, path) == value
+@pytest.mark.parametrize(("place", "value"), yaml.safe_load(SETTINGS).items())
+def test_a_setting_is_what_it_must_be(place, value):
+    assert read(*place.split(" ")) == value
 
 
 def test_no_pod_runs_as_root():
     for pod in (POD, PREDICTOR):
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def files_of(values):
