@@ -29,19 +29,20 @@ def test_padding_may_be_in_front(serve, head):
     assert_close(found[name], expected[name] if head == "spans" else expected)
 
 
-SIGNATURES = {
-    ("classifier", "remembering xlnet"): {"serving_default", "classify", "masked", "int64", "stateful"},
-    # Rows of windows are no answers that another row could follow.
-    ("spans", "remembering xlnet"): {"serving_default", "masked", "int64"},
-    ("classifier", "xlnet"): {"serving_default", "classify", "masked", "int64"},
-    # Words for masks come of its query stream, which exports do not compute.
-    ("permutation pretrainer", "xlnet"): {"serving_default", "tokens", "masked", "int64"},
-    ("exiting classifier", "albert"): {"serving_default", "early_exit", "classify", "masked", "int64"},
-    ("pretrainer", "albert"): {"serving_default", "fill_mask", "sparse", "sentence_order", "masked", "int64"},
-}
+SIGNATURES = """
+classifier | remembering xlnet | classify masked int64 stateful
+# Rows of windows are no answers that another row could follow.
+spans | remembering xlnet | masked int64
+classifier | xlnet | classify masked int64
+# Words for masks come of its query stream, which exports do not compute.
+permutation pretrainer | xlnet | tokens masked int64
+exiting classifier | albert | early_exit classify masked int64
+pretrainer | albert | fill_mask sparse sentence_order masked int64
+"""
 
 
-@pytest.mark.parametrize(("head", "family"), SIGNATURES)
-def test_every_model_offers_what_it_can_answer(make_model, head, family):
-    names = make_exportable(make_model(head, family=family), ExportOptions(24)).signatures().keys()
-    assert names == SIGNATURES[head, family]
+@pytest.mark.parametrize("line", [line for line in SIGNATURES.strip().splitlines() if line[0] != "#"])
+def test_every_model_offers_what_it_can_answer(make_model, line):
+    head, family, names = line.split(" | ")
+    found = make_exportable(make_model(head, family=family), ExportOptions(24)).signatures().keys()
+    assert found == {"serving_default", *names.split()}
