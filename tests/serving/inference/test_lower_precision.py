@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
@@ -157,19 +158,19 @@ def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compu
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute, performance_hint=hint))
 
 
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ({"compute": "none"}, "compute 'none' is none of float32, bfloat16, int8, int8_vnni, auto"),
-        ({"padding": "none"}, "padding 'none'"),
-        ({"engine": "lua"}, "is none of"),
-        ({"engine": "xla", "compute": "int8"}, "float32"),
-        ({"engine": "xla", "padding": "computed"}, "skipped"),
-        ({"performance_hint": "none"}, "performance_hint 'none'"),
-        ({"performance_hint": "throughput"}, "'throughput' is for bfloat16 and int8"),
-        ({"compute": "auto", "performance_hint": "throughput"}, "'throughput' is for bfloat16 and int8"),
-    ],
-)
+IMPOSSIBLE = yaml.safe_load("""
+- [{compute: none}, "compute 'none' is none of float32, bfloat16, int8, int8_vnni, auto"]
+- [{padding: none}, "padding 'none'"]
+- [{engine: lua}, is none of]
+- [{engine: xla, compute: int8}, float32]
+- [{engine: xla, padding: computed}, skipped]
+- [{performance_hint: none}, "performance_hint 'none'"]
+- [{performance_hint: throughput}, "'throughput' is for bfloat16 and int8"]
+- [{compute: auto, performance_hint: throughput}, "'throughput' is for bfloat16 and int8"]
+""")
+
+
+@pytest.mark.parametrize(("choices", "message"), IMPOSSIBLE)
 def test_impossible_choices_are_refused(choices, message, monkeypatch):
     monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: [])
     with pytest.raises(UserError, match=message):

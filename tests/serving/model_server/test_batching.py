@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,18 +71,20 @@ def x(*values):
     return {"x": np.array(values, np.float32).reshape(len(values), 1)}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "requests", "batches"),
-    [
-        (EIGHT, [[1], [2, 3], [4]], [[1, 2, 3, 4]]),
-        ("max_batch_size { value: 3 }", [[1, 2], [3, 4], [5]], [[1, 2], [3, 4, 5]]),
-        # Padded with the last task's first row.
-        (EIGHT + "allowed_batch_sizes: [2, 8]", [[1], [7, 8]], [[1, 7, 8, 7, 7, 7, 7, 7]]),
-        (EIGHT + "allowed_batch_sizes: [2, 8]", [[1], [7]], [[1, 7]]),
-        # Split: what the open batch takes, then whole batches.
-        (SPLIT, [[1], [2, 3, 4, 5, 6, 7, 8, 9, 10]], [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]),
-    ],
-)
+# Parameters, the rows of each request, and those of the batches that run.
+JOINED = yaml.safe_load("""
+- ["max_batch_size { value: 8 }", [[1], [2, 3], [4]], [[1, 2, 3, 4]]]
+- ["max_batch_size { value: 3 }", [[1, 2], [3, 4], [5]], [[1, 2], [3, 4, 5]]]
+# Padded with the last task's first row.
+- ["max_batch_size { value: 8 } allowed_batch_sizes: [2, 8]", [[1], [7, 8]], [[1, 7, 8, 7, 7, 7, 7, 7]]]
+- ["max_batch_size { value: 8 } allowed_batch_sizes: [2, 8]", [[1], [7]], [[1, 7]]]
+# Split: what the open batch takes, then whole batches.
+- ["max_batch_size { value: 10 } enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 }",
+   [[1], [2, 3, 4, 5, 6, 7, 8, 9, 10]], [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]]
+""")
+
+
+@pytest.mark.parametrize(("parameters", "requests", "batches"), JOINED)
 def test_requests_are_joined_padded_and_cut_apart(parameters, requests, batches):
     batched = Batched(parameters)
     results = batched.ask(*((x(*values),) for values in requests))
