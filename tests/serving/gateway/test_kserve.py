@@ -1,11 +1,13 @@
 """KServe's protocol, version 2: tensors as JSON, as bytes behind JSON, and over gRPC; what is wrong is named."""
 
 import json
+import string
 import struct
 
 import grpc
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 from serving.gateway.keys import Keys
 from serving.wire import protos
@@ -85,16 +87,16 @@ def test_a_path_that_is_none_says_so_as_its_clients_read_it(shared_gateway, path
 
 @pytest.fixture
 def calls(fake_server, gateway_to):
-    """calls(method, authorization="", **fields): a method of the gateway's gRPC service, which asks for a key."""
+    """calls(method, authorization="", given=None, **fields): a method of the gateway's gRPC service, with keys."""
     model, stand_in = fake_server("embedder")
     gateway = gateway_to(stand_in.target, grpc_address="127.0.0.1:0", keys=Keys(["alpha"]))
     with grpc.insecure_channel(f"127.0.0.1:{gateway.server.gateway.grpc_port}") as channel:
 
-        def call(method, authorization="Bearer alpha", **fields):
+        def call(method, authorization="Bearer alpha", given=None, **fields):
             request, answer = protos.KSERVE_METHODS[method]
             path = f"/inference.GRPCInferenceService/{method}"
             stub = channel.unary_unary(path, request.SerializeToString, answer.FromString)
-            return stub(request(**fields), timeout=20, metadata=[("authorization", authorization)])
+            return stub(given or request(**fields), timeout=20, metadata=[("authorization", authorization)])
 
         call.model = model
         yield call
@@ -118,25 +120,30 @@ def test_the_service_answers_over_grpc(calls):
         np.testing.assert_array_equal(np.frombuffer(raw, "float32").reshape(2, 6), EXPECTED)
 
 
+# Code, request as text, and sentence; $text is an input without its shape and its end.
+FAILURES = string.Template("""
+NOT_FOUND | model_name: "other" $text shape: 1 } | the model 'other' does not exist
+INVALID_ARGUMENT | model_name: "default" $text shape: 1 } raw_input_contents: ["",""] | 2 raw_input_contents for 1 input
+INVALID_ARGUMENT | model_name: "default" $text shape: 1 } raw_input_contents: "" | has raw_input_contents, too; give one
+INVALID_ARGUMENT | model_name: "default" $text shape: 1 } $text shape: 1 } | the input 'text' is given 2 times
+INVALID_ARGUMENT | model_name: "default" $text shape: -1 } | sizes must be from 0 on
+INVALID_ARGUMENT | model_name: "default" $text shape: 1 \
+parameters { key: "shared_memory_region" value { string_param: "r" } } } | 'shared_memory_region' is not known
+INVALID_ARGUMENT | model_name: "default" $text shape: 1 } outputs { name: "embedding" \
+parameters { key: "classification" value { int64_param: 2 } } } | 'classification' is not known
+INTERNAL | model_name: "default" $text shape: 1 } | gave NaN or infinity (embedding)
+UNAUTHENTICATED | model_name: "default" | no key that is known here
+""").substitute(text='inputs { name: "text" datatype: "BYTES" contents { bytes_contents: "a" }')
+
+
 def test_failures_over_grpc_have_their_codes(calls):
-    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "contents": {"bytes_contents": [b"a"]}}
-    asked = {"model_name": "default", "inputs": [tensor]}
-    shared, classes = {"shared_memory_region": {"string_param": "r"}}, {"classification": {"int64_param": 2}}
     usual = calls.model.outputs
     calls.model.outputs = lambda *inputs: {
         name: values * np.float32("nan") for name, values in usual(*inputs).items() if name == "embedding"
     }
-    for changes, code, message in (
-        ({"model_name": "other"}, "NOT_FOUND", "the model 'other' does not exist"),
-        ({"raw_input_contents": [b"", b""]}, "INVALID_ARGUMENT", "2 raw_input_contents for 1 inputs"),
-        ({"raw_input_contents": [b""]}, "INVALID_ARGUMENT", "has raw_input_contents, too; give one"),
-        ({"inputs": [tensor, tensor]}, "INVALID_ARGUMENT", "the input 'text' is given 2 times"),
-        ({"inputs": [tensor | {"shape": [-1]}]}, "INVALID_ARGUMENT", "sizes must be from 0 on"),
-        ({"inputs": [tensor | {"parameters": shared}]}, "INVALID_ARGUMENT", "'shared_memory_region' is"),
-        ({"outputs": [{"name": "embedding", "parameters": classes}]}, "INVALID_ARGUMENT", "'classificat"),
-        ({"authorization": "Bearer beta"}, "UNAUTHENTICATED", "no key that is known here"),
-        ({}, "INTERNAL", "gave NaN or infinity (embedding)"),
-    ):
+    for line in FAILURES.strip().splitlines():
+        code, request, message = line.split(" | ")
         with pytest.raises(grpc.RpcError) as failed:
-            calls("ModelInfer", **asked | changes)
+            key = "beta" if code == "UNAUTHENTICATED" else "alpha"
+            calls("ModelInfer", f"Bearer {key}", text_format.Parse(request, protos.KSERVE_METHODS["ModelInfer"][0]()))
         assert failed.value.code().name == code and message in failed.value.details()

@@ -10,18 +10,15 @@ import numpy as np
 import openai
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
-from tensorflow_serving.apis.regression_pb2 import RegressionRequest
 
 from serving.client import Client
 from serving.model_server import telemetry
-from tests.serving.conftest import LABELS, assert_close, example
+from tests.serving.conftest import LABELS, assert_close
 from tests.serving.gateway.conftest import wait_until_healthy
 from tests.serving.model_server.conftest import config_text, free_port, start
 
 TEXTS = ["the film is dull", "fine", "", "a fine river runs in paris the capital of france", "who sat in the cat"]
 LONG = [*TEXTS, "the cat sat on the mat " * 20]
-REQUESTS = {"classify": ClassificationRequest, "regress": RegressionRequest}
 OTHERS = ["what is it", "", "a mat", "paris " * 9, "who"]
 
 
@@ -125,30 +122,20 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server):
 
 
 @pytest.mark.parametrize(("model", "method"), [("int8", "classify"), ("regressor", "regress")])
-def test_classify_and_regress_over_grpc_and_rest_answer_as_predict(server, by_functions, model, method):
-    is_classifier = method == "classify"
-    columns = {"text": TEXTS} if is_classifier else {"first": TEXTS, "second": OTHERS}
-    name = "probabilities" if is_classifier else "value"
+def test_classify_and_regress_answer_as_predict(server, by_functions, model, method):
+    columns = {"text": TEXTS} if method == "classify" else {"first": TEXTS, "second": OTHERS}
     with Client(server.address, model) as client:
-        expected = client.predict(columns)[name]
-    rows = [dict(zip(columns, texts)) for texts in zip(*columns.values())]
-    request = REQUESTS[method]()
-    request.model_spec.name, request.model_spec.signature_name = model, method
-    for row in rows:
-        request.input.example_list.examples.add().ParseFromString(example(**row))
-    url, body = f"/v1/models/{model}:", {"signature_name": method, "examples": rows}
-    of_rest = server.http("POST", url + method, body)[1]["results"]
-    if is_classifier:
-        found = server.predictions.Classify(request, 30).result.classifications
-        assert [one.label for one in found[0].classes] == [label for label, _ in of_rest[1]] == LABELS
-        found = [[one.score for one in row.classes] for row in found]
-        of_rest = [[score for _, score in row] for row in of_rest]
+        expected = client.predict(columns)
+    examples = [dict(zip(columns, texts)) for texts in zip(*columns.values())]
+    body = {"signature_name": method, "examples": examples}
+    found = server.http("POST", f"/v1/models/{model}:{method}", body)[1]["results"]
+    if method == "classify":
+        assert [label for label, _ in found[1]] == LABELS
+        assert_close([[score for _, score in row] for row in found], expected["probabilities"])
     else:
-        found = [one.value for one in server.predictions.Regress(request, 30).result.regressions]
-        assert_close(server.http("POST", url + "predict", {"inputs": columns})[1]["outputs"], expected)
-        assert_close(by_functions(model, "serving_default", columns)[name], expected)
-    assert_close(found, expected)
-    assert_close(of_rest, expected)
+        of_predict = server.http("POST", f"/v1/models/{model}:predict", {"inputs": columns})[1]["outputs"]
+        for values in (found, of_predict, by_functions(model, "serving_default", columns)["value"]):
+            assert_close(values, expected["value"])
 
 
 @pytest.mark.slow
