@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scripts.server import free_port
 from tests.serving.gateway.conftest import wait_until_healthy
@@ -13,22 +14,17 @@ from tests.serving.model_server.conftest import config_text, start
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytestmark = pytest.mark.slow("browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-MODELS = {
-    "pretrainer": ("pretrainer", None, {"exit_rule": "movement"}),
-    "sst2": ("exiting classifier", {"inputs": ["text"], "labels": ["dull", "fine", "odd"]}, {}),
-    "pairs": ("regressor", {"inputs": ["first", "second"]}, {}),
-    "squad": ("spans", None, {}),
-    "words": ("token classifier", {"labels": ["O", "PLACE", "PERSON", "DATE"]}, {}),
-    "choice": ("multiple choice", None, {}),
-}
-SECTIONS = {
-    "pretrainer": ["Masked words", "Sentence order", "Similarity", "Sparse vector", "Early exit", "Tokens"],
-    "sst2": ["Classes", "Early exit", "Tokens"],
-    "pairs": ["Classes", "Reranked sentences", "Tokens"],
-    "squad": ["Answer", "Tokens"],
-    "words": ["Tagged words", "Tokens"],
-    "choice": ["Tokens"],
-}
+# Head, task, options of the export, and the sections of its answer.
+MODELS = yaml.safe_load("""
+pretrainer: [pretrainer, null, {exit_rule: movement},
+             [Masked words, Sentence order, Similarity, Sparse vector, Early exit, Tokens]]
+sst2: [exiting classifier, {inputs: [text], labels: [dull, fine, odd]}, {}, [Classes, Early exit, Tokens]]
+pairs: [regressor, {inputs: [first, second]}, {}, [Classes, Reranked sentences, Tokens]]
+squad: [spans, null, {}, [Answer, Tokens]]
+words: [token classifier, {labels: [O, PLACE, PERSON, DATE]}, {}, [Tagged words, Tokens]]
+choice: [multiple choice, null, {}, [Tokens]]
+""")
+SECTIONS = {name: sections for name, (*_, sections) in MODELS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +33,7 @@ def url(export_model, tmp_path_factory):
     config = tmp_path_factory.mktemp("config") / "models.config"
     bases = {
         name: export_model(head, task, inputs="text", warm_up_lengths="", **options).parent
-        for name, (head, task, options) in MODELS.items()
+        for name, (head, task, options, _) in MODELS.items()
     }
     config.write_text(config_text(**bases))
     server = start(gateway_port=free_port(), model_config_file=str(config))
@@ -184,15 +180,15 @@ def test_what_is_refused_is_said_where_it_was_asked(open_page):
     assert "5 of 6" in page.get_by_role("status").text_content()
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("light", {"color_scheme": "light"}),
-        ("dark", {"color_scheme": "dark"}),
-        ("phone", {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}),
-        ("phone-dark", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
-    ],
-)
+SCREENS = yaml.safe_load("""
+light: {color_scheme: light}
+dark: {color_scheme: dark}
+phone: {viewport: {width: 390, height: 844}, device_scale_factor: 2, has_touch: true}
+phone-dark: {viewport: {width: 390, height: 844}, color_scheme: dark}
+""")
+
+
+@pytest.mark.parametrize(("name", "options"), SCREENS.items())
 def test_light_and_dark_and_narrow(open_page, name, options):
     page = open_page(**options)
     page.get_by_role("button", name="Run").click()

@@ -18,14 +18,14 @@ MODELS = {
     "tagging": lambda encoder, **exits: AlbertTokenClassifier(encoder, 3, **exits),
 }
 # Of six rows: some leave at once, some never, some when the rule first holds.
-THRESHOLDS = {
-    "classification": [0.0, 0.6, 2.0, 0.5, 0.7, 2.0],
-    "regression": [9.0, 0.4, -1.0, 0.2, 0.6, -1.0],
-    "tagging": [0.0, 0.4, 2.0, 0.45, 0.5, 2.0],
-    "patience": [0, 1, 9, 2, 3, 9],
-    "learned": [0.0, 0.3, 1.0, 0.5, 0.8, 0.6],
-    "movement": [9.0, 0.5, 0.0, 0.6, 0.4, 0.8],
-}
+THRESHOLDS = yaml.safe_load("""
+classification: [0.0, 0.6, 2.0, 0.5, 0.7, 2.0]
+regression: [9.0, 0.4, -1.0, 0.2, 0.6, -1.0]
+tagging: [0.0, 0.4, 2.0, 0.45, 0.5, 2.0]
+patience: [0, 1, 9, 2, 3, 9]
+learned: [0.0, 0.3, 1.0, 0.5, 0.8, 0.6]
+movement: [9.0, 0.5, 0.0, 0.6, 0.4, 0.8]
+""")
 LENGTHS = (9, 1, 4, 12, 12, 2)
 
 
