@@ -114,21 +114,19 @@ def test_a_full_queue_is_unavailable():
     ]  # fmt: skip
 
 
-LAST = "Last entry in allowed_batch_sizes must match max_batch_size; last entry was"
+SIZES = """
+max_batch_size { value: 4 } allowed_batch_sizes: [2, 8] | LAST 8; expected 4
+SPLITTING max_batch_size { value: 10 } allowed_batch_sizes: [2, 4] | LAST 4; expected 10
+SPLITTING max_batch_size { value: 3 } | must be greater than or equal to max_execution_batch_size; were 3 and 4
+max_batch_size { value: 0 } | max_batch_size must be positive; was 0
+max_enqueued_batches { value: 0 } | max_enqueued_batches must be positive; was 0
+batch_timeout_micros { value: -1 } | batch_timeout_micros must be non-negative; was -1
+""".replace("SPLITTING", SPLITTING).replace(
+    "LAST", "Last entry in allowed_batch_sizes must match max_batch_size; last entry was"
+)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ("max_batch_size { value: 4 } allowed_batch_sizes: [2, 8]", f"{LAST} 8; expected 4"),
-        (SPLIT + "allowed_batch_sizes: [2, 4]", f"{LAST} 4; expected 10"),
-        (SPLITTING + "max_batch_size { value: 3 }", "max_batch_size must be greater than or equal to "
-         "max_execution_batch_size; were 3 and 4"),
-        ("max_batch_size { value: 0 }", "max_batch_size must be positive; was 0"),
-        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches must be positive; was 0"),
-        ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be non-negative; was -1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("parameters", "message"), [line.split(" | ") for line in SIZES.strip().splitlines()])
 def test_sizes_that_cannot_be_met(parameters, message):
     with pytest.raises(StatusError, match=message):
         Batched(parameters)

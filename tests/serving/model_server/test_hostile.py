@@ -112,18 +112,17 @@ shapes = st.builds(
     | st.integers(0, 70).map(lambda rank: [tensor_shape_pb2.TensorShapeProto.Dim(size=1)] * rank),
     unknown_rank=st.sampled_from([False] * 9 + [True]),
 )
+FIELDS = {
+    "float_val": st.floats(width=32), "scomplex_val": st.floats(width=32), "bool_val": st.booleans(),
+    "int_val": st.integers(-(2**31), 2**31 - 1), "half_val": st.integers(-(2**31), 2**31 - 1),
+    "int64_val": st.integers(-(2**63), 2**63 - 1), "string_val": st.binary(max_size=3),
+}  # fmt: skip
 tensors = st.builds(
     tensor_pb2.TensorProto,
     dtype=st.sampled_from([tf.as_dtype(name).as_datatype_enum for name in KINDS] * 3 + types_pb2.DataType.values()),
     tensor_shape=shapes,
     tensor_content=st.just(b"") | st.binary(max_size=16),
-    float_val=st.lists(st.floats(width=32), max_size=3),
-    int_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
-    int64_val=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
-    bool_val=st.lists(st.booleans(), max_size=3),
-    string_val=st.lists(st.binary(max_size=3), max_size=3),
-    half_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
-    scomplex_val=st.lists(st.floats(width=32), max_size=3),
+    **{name: st.lists(values, max_size=3) for name, values in FIELDS.items()},
 )
 leaves = st.none() | st.booleans() | st.floats() | st.integers() | st.integers(2**63, 2**70) | st.text(max_size=3)
 values = st.recursive(
