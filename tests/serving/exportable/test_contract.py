@@ -20,14 +20,9 @@ from tfrecords.framing import Framer, encode
 pytestmark = pytest.mark.usefixtures("eagerly")
 HEADS = ("classifier", "regressor", "spans", "joint spans", "multiple choice", "token classifier", "embedder",
          "cls embedder", "encoder", "pretrainer")  # fmt: skip
-EXITING = ("exiting classifier", "exiting regressor", "exiting token classifier", "learned classifier")
-OF_XLNET = ("classifier", "spans", "multiple choice", "token classifier", "encoder", "permutation pretrainer")
-MEMBERS = [*((head, "albert") for head in (*HEADS, *EXITING)), *((head, "xlnet") for head in OF_XLNET),
-           ("classifier", "remembering xlnet"), ("classifier", "roberta"), ("encoder", "roberta")]  # fmt: skip
-# What others of the same test prove too: of another head of that family, or of that head in another family.
-ALSO = [("exiting regressor", "albert"), ("exiting token classifier", "albert"), ("learned classifier", "albert"),
-        ("classifier", "xlnet"), ("token classifier", "xlnet"), ("encoder", "xlnet"),
-        ("classifier", "roberta")]  # fmt: skip
+MEMBERS = [*((head, "albert") for head in (*HEADS, "exiting classifier")), ("spans", "xlnet"),
+           ("multiple choice", "xlnet"), ("permutation pretrainer", "xlnet"), ("classifier", "remembering xlnet"),
+           ("encoder", "roberta")]  # fmt: skip
 FIRST = ["The Café is 2,000 mats (two)", "", "paris  \t<s>", "the cat sat in the river of france and the film is " * 4]
 SECOND = ["", "in paris", "what is the capital of france " * 5, "a fine river runs in the capital " * 5]
 MASKED = {"text": ["the MASK sat in the film", "MASKMASK is a fine river"]}
@@ -35,11 +30,7 @@ WORDS = {"text": ["  the  Café\tsat", "paris 漢字 xyz in the mat of who " * 3
 SINGLE, PAIR = {"text": FIRST}, {"first": FIRST, "second": SECOND}
 
 
-def some_slow(members, slow):
-    return [pytest.param(*member, marks=pytest.mark.slow) if member[:2] in slow else member for member in members]
-
-
-@pytest.mark.parametrize(("head", "family"), some_slow(MEMBERS, ALSO))
+@pytest.mark.parametrize(("head", "family"), MEMBERS)
 def test_ids_are_answered_as_by_the_keras_model(serve, head, family):
     model, served = serve(head, family=family)
     inputs = different_lengths(served.exportable)
@@ -60,16 +51,12 @@ def test_ids_are_answered_as_by_the_keras_model(serve, head, family):
         assert_close(found, answers)
 
 
-PADDED = [*((head, "albert") for head in HEADS if head not in ("joint spans", "cls embedder")),
-          ("exiting regressor", "albert"), ("exiting token classifier", "albert"), ("spans", "xlnet"),
-          ("multiple choice", "xlnet"), ("classifier", "remembering xlnet"), ("words alone", "roberta")]  # fmt: skip
+PADDED = [*((head, "albert") for head in ("spans", "multiple choice", "embedder", "encoder", "pretrainer",
+                                          "exiting regressor", "exiting token classifier")),
+          ("spans", "xlnet"), ("classifier", "remembering xlnet"), ("words alone", "roberta")]  # fmt: skip
 
 
-ALSO_PADDED = [("classifier", "albert"), ("regressor", "albert"), ("token classifier", "albert"),
-               ("multiple choice", "xlnet")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("head", "family"), some_slow(PADDED, ALSO_PADDED))
+@pytest.mark.parametrize(("head", "family"), PADDED)
 def test_what_a_server_pads_with_changes_nothing(serve, head, family):
     """A server makes requests of one batch equally long with each request's own first elements."""
     _, served = serve(head, family=family)
@@ -126,25 +113,21 @@ def vectors(answers, ours):
 
 # What is asked of each, how answers of an export are laid next to those of `Loaded.predict`, and of which families.
 TEXTS = {
-    "classifier": (SINGLE, shares, ("albert", "roberta")),
-    "paired classifier": (PAIR, shares, ("albert", "xlnet", "roberta")),
+    "classifier": (SINGLE, shares, ("albert",)),
+    "paired classifier": (PAIR, shares, ("albert", "xlnet")),
     "paired regressor": (PAIR, lambda answers, ours: (answers["value"], np.array(ours)), ("sentencepiece",)),
-    "token classifier": (WORDS, labels, ("albert", "sentencepiece", "xlnet", "roberta")),
-    "encoder": (SINGLE, vectors, ("sentencepiece", "xlnet")),
-    "cls embedder": (SINGLE, vectors, ("albert", "xlnet")),
-    "pretrainer": (MASKED, masks, ("albert", "sentencepiece")),
+    "token classifier": (WORDS, labels, ("albert", "sentencepiece", "roberta")),
+    "encoder": (SINGLE, vectors, ("xlnet",)),
+    "cls embedder": (SINGLE, vectors, ("albert",)),
+    "pretrainer": (MASKED, masks, ("albert",)),
     "words alone": (MASKED, masks, ("roberta",)),
 }
 
 
-ALSO_TEXTS = [("classifier", "roberta"), ("paired classifier", "roberta"), ("token classifier", "xlnet"),
-              ("encoder", "sentencepiece"), ("cls embedder", "xlnet"), ("pretrainer", "sentencepiece")]  # fmt: skip
 WAYS = [(kind, family, "computed" if family == "albert" else "skipped") for kind in TEXTS for family in TEXTS[kind][2]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "family", "padding"), some_slow([*WAYS, ("classifier", "albert", "skipped")], ALSO_TEXTS)
-)
+@pytest.mark.parametrize(("kind", "family", "padding"), [*WAYS, ("classifier", "albert", "skipped")])
 def test_texts_are_answered_as_python_does(serve, tokenizer_of, kind, family, padding):
     inputs, lay_out, _ = TEXTS[kind]
     pairs = {"inputs": list(inputs)} if kind.startswith("paired") else {}
@@ -254,16 +237,8 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
             assert_close(expected, found)
 
 
-@pytest.mark.parametrize(
-    ("head", "name"),
-    [
-        ("multiple choice", "serving_default"),
-        # In graphs tokens leave in inference/test_early_exit.py.
-        pytest.param("exiting token classifier", "early_exit", marks=pytest.mark.slow),
-    ],
-)
-def test_choices_and_words_answer_in_graphs_too(serve, head, name):
-    _, served = serve(head, True, max_seq_length=24, num_choices=3)
-    signature = served.signatures[name]
+def test_choices_answer_in_graphs_too(serve):
+    _, served = serve("multiple choice", True, max_seq_length=24, num_choices=3)
+    signature = served.signatures["serving_default"]
     inputs = sample_inputs(served.exportable, signature, 40, 2)
-    assert_close(in_graph(signature, signature.concrete(), inputs), served(name, **inputs))
+    assert_close(in_graph(signature, signature.concrete(), inputs), served(**inputs))

@@ -12,7 +12,6 @@ from serving.exportable import CLASSIFY, ExportOptions, ExportSignature, make_ex
 from serving.exportable.inputs import specs
 from serving.exporting import save
 from serving.inference import InferenceOptions
-from serving.model_server.servable import SavedModel
 from tests.serving.inference.encoders import needs_avx512
 from tests.serving.model_server.conftest import start, wait_for
 
@@ -103,14 +102,6 @@ def test_a_server_refuses_the_version_and_goes_on_with_the_others(version, cpu_i
             assert client.predict({"x": np.array([3.0], np.float32)})["y"].tolist() == [1.5]
     finally:
         server.stop()
-
-
-def test_a_refusing_servable_answers_as_others_do(version, cpu_info):
-    cpu_info.write_text(INFO.format("avx_vnni"))
-    assert load(version)["serving_default"](x=tf.constant([3.0]))["y"].numpy().tolist() == [1.5]
-    model = SavedModel(str(version))
-    assert model.signatures["classify"].method_name == CLASSIFY
-    model.close()
 
 
 @pytest.mark.parametrize("compute", ["float32", "int8", pytest.param("bfloat16", marks=needs_avx512)])

@@ -1,5 +1,7 @@
 """Token ids in: what of a row is read, what is refused, and what each head's answers mean."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -18,49 +20,54 @@ ROWS = {"input_ids": np.array([[2, 9, 14, 7, 3], [2, 11, 3, 0, 0]]), "lengths": 
 SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
 MASK = 1 * (ROWS["input_ids"] > 0)
 FEATURES = {"input_ids": ROWS["input_ids"], "input_mask": MASK}
-WRONG = [
-    *(("classifier", "masked", {name: value}, "is not in")
-      for name, value in (("input_ids", -1), ("input_ids", 10**6), ("segment_ids", -1), ("segment_ids", 9))),
-    ("classifier", "serving_default", {"lengths": [1]}, "lengths and input_ids differ in size"),
-    ("classifier", "serving_default", {"lengths": [9] * 3}, "lengths and input_ids differ in size"),
-    ("classifier", "masked", {"input_mask": np.ones((1, 9))}, "input_mask and input_ids differ in size"),
-    ("classifier", "int64", {"input_mask": np.ones((4, 1))}, "input_mask and input_ids differ in size"),
-    ("classifier", "masked", {"segment_ids": np.ones((3, 9))}, "segment_ids and input_ids differ in size"),
-    ("spans", "serving_default", {"segment_ids": np.ones((1, 9))}, "segment_ids and input_ids differ in size"),
-    ("multiple choice", "serving_default", {"lengths": [[9] * 4]}, "lengths and input_ids differ in size"),
-    ("classifier", "serving_default", {"input_ids": np.zeros((4, 0)), "lengths": [0] * 4}, "without a single token"),
-    ("encoder", "serving_default", {"input_ids": np.ones((1, 49)), "lengths": [49]}, "longer than the 48 tokens"),
-    ("classifier", "classify", {"inputs": [tf.train.Example().SerializeToString()]}, "Example has no input_ids"),
-]  # fmt: skip
+# Head, signature, what is wrong of four rows of nine tokens, and the sentence; a number alone stands in one place.
+WRONG = """
+classifier | masked | {"input_ids": -1} | is not in
+classifier | masked | {"input_ids": 1000000} | is not in
+classifier | masked | {"segment_ids": -1} | is not in
+classifier | masked | {"segment_ids": 9} | is not in
+classifier | serving_default | {"lengths": [1]} | lengths and input_ids differ in size
+classifier | serving_default | {"lengths": [9, 9, 9]} | lengths and input_ids differ in size
+classifier | masked | {"input_mask": [[1, 1, 1, 1, 1, 1, 1, 1, 1]]} | input_mask and input_ids differ in size
+classifier | int64 | {"input_mask": [[1], [1], [1], [1]]} | input_mask and input_ids differ in size
+classifier | masked | {"segment_ids": [[1], [1], [1], [1]]} | segment_ids and input_ids differ in size
+spans | serving_default | {"segment_ids": [[1, 1, 1, 1, 1, 1, 1, 1, 1]]} | segment_ids and input_ids differ in size
+multiple choice | serving_default | {"lengths": [[9, 9, 9, 9]]} | lengths and input_ids differ in size
+classifier | serving_default | {"input_ids": [[], [], [], []], "lengths": [0, 0, 0, 0]} | without a single token
+classifier | classify | {"inputs": [""]} | Example has no input_ids
+"""
 
 
-@pytest.mark.parametrize(("head", "signature", "wrong", "sentence"), WRONG)
+@pytest.mark.parametrize(
+    ("head", "signature", "wrong", "sentence"), [line.split(" | ") for line in WRONG.strip().splitlines()]
+)
 def test_what_no_model_can_read_is_refused(serve, head, signature, wrong, sentence):
     _, served = serve(head)
     inputs = sample_inputs(served.exportable, served.signatures[signature], 9, 4, seed=1)
-    for name, value in wrong.items():
-        inputs[name] = np.array(value if np.ndim(value) else inputs[name])
-        if not np.ndim(value):
+    for name, value in json.loads(wrong).items():
+        inputs[name] = np.array(value if isinstance(value, list) else inputs[name])
+        if not isinstance(value, list):
             inputs[name][1, 3] = value
     with pytest.raises(Refused, match=sentence):
         served(signature, **inputs)
 
 
-@pytest.mark.parametrize(
-    ("head", "options", "sentence"),
-    [
-        ("classifier", {"task": {"labels": ["a", "b"]}}, r"names 2 labels \(a, b\), the model has 3 classes"),
-        ("token classifier", {"task": {"labels": ["a", "b"]}}, r"names 2 labels \(a, b\), the model has 4 classes"),
-        ("embedder", {"dimensions": 17}, "--dimensions=17 must be from 1 to the 16 numbers"),
-        ("classifier", {"dimensions": 3}, "AlbertClassifier gives none"),
-        ("exiting classifier", {"exit_rule": "learned"}, "--learned_exit"),
-        ("spans", {"exit_rule": "movement"}, "AlbertSpanPredictor"),
-        ("embedder", {"family": "xlnet", "exit_rule": "movement"}, "movement is not offered with relative positions"),
-    ],
-)
+# Head, options of the export, and the sentence.
+IMPOSSIBLE = r"""
+classifier | {"task": {"labels": ["a", "b"]}} | names 2 labels \(a, b\), the model has 3 classes
+token classifier | {"task": {"labels": ["a", "b"]}} | names 2 labels \(a, b\), the model has 4 classes
+embedder | {"dimensions": 17} | --dimensions=17 must be from 1 to the 16 numbers
+classifier | {"dimensions": 3} | AlbertClassifier gives none
+exiting classifier | {"exit_rule": "learned"} | --learned_exit
+spans | {"exit_rule": "movement"} | AlbertSpanPredictor
+embedder | {"family": "xlnet", "exit_rule": "movement"} | movement is not offered with relative positions
+"""
+
+
+@pytest.mark.parametrize(("head", "options", "sentence"), [x.split(" | ") for x in IMPOSSIBLE.strip().splitlines()])
 def test_what_no_export_can_have_is_refused(serve, head, options, sentence):
     with pytest.raises(UserError, match=sentence):
-        serve(head, **options)
+        serve(head, **json.loads(options))
 
 
 @pytest.mark.parametrize("head", ["spans", "joint spans"])

@@ -58,14 +58,9 @@ def test_options_are_followed_row_by_row(serve, tokenizer, head):
     assert off["lengths"].tolist() == served("tokenize", **texts)["lengths"].tolist()
     mixed = served("with_options", **texts, truncate_left=np.array([True, False, True, False]))
     tokens = [encode(tokenizer, [text.decode() for text in column]) for column in texts.values()]
-    rows = Framer(tokenizer, 10).frame(*tokens) if not pairs else Framer(tokenizer, 10).pair(*tokens, LEFT)
-    if not pairs:
-        rows = Framer(tokenizer, 10).single(tokens[0], LEFT)
-    batch = rows.padded()
-    ids = {"input_ids": batch.input_ids, "lengths": batch.lengths} | (
-        {"segment_ids": batch.segment_ids} if pairs else {}
-    )
-    by_ids = served("ids", **{name: value.numpy() for name, value in ids.items()})
+    framer = Framer(tokenizer, 10)
+    rows = (framer.pair(*tokens, LEFT) if pairs else framer.single(*tokens, LEFT)).padded()
+    by_ids = served("ids", **{name: getattr(rows, name).numpy() for name in served.signatures["ids"].inputs})
     for name in default.keys() & by_ids.keys():
         if default[name].dtype == np.float32:
             np.testing.assert_allclose(mixed[name][::2], by_ids[name][::2], rtol=1e-4, atol=1e-5)

@@ -20,75 +20,85 @@ from serving.gateway.service import GatewayOptions
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
 
+# Tensors that several signatures have: the type (f: float32, i: int32, s: string, b: bool) and the rank of each.
+GROUPS = dict(
+    line.split(" = ")
+    for line in """
+TOLD = text_tokens:i1 truncated_tokens:i1 unknown_tokens:i1
+CLASSES = label:s1 logits:f2 probabilities:f2
+PIECES = input_ids:i2 lengths:i1 pieces:s2 segment_ids:i2
+COUNTED = lengths:i1 text_tokens:i1 truncated_tokens:i1 unknown_tokens:i1
+TOKENS = lengths:i1 pieces:s2 sequence_output:f3
+SPANS = answer:s1 start:i1 end:i1 score:f1 no_answer_score:f1 answers:s2 starts:i2 ends:i2 scores:f2 probabilities:f2
+WORDS = labels:s2 words:s2 starts:i2 ends:i2 probabilities:f3
+""".strip().splitlines()
+)
+# Kind of model, signature, inputs, outputs. All but `bare` have `tokenize`, too.
+TABLE = """
+embedder | serving_default | text:s1 | embedding:f2
+classifier | serving_default | text:s1 | CLASSES
+classifier | classify | inputs:s1 | classes:s2 scores:f2
+cross-encoder | serving_default | first:s1 second:s1 | CLASSES
+regressor | serving_default | first:s1 second:s1 | value:f1
+pretrainer | serving_default | text:s1 | embedding:f2
+pretrainer | early_exit | text:s1 threshold:f1 | embedding:f2 steps:i1
+pretrainer | fill_mask | text:s1 | ids:i3 pieces:s3 probabilities:f3 texts:s3
+pretrainer | sentence_order | first:s1 second:s1 | probabilities:f2
+pretrainer | sparse | text:s1 | ids:i2 terms:s2 weights:f2
+exiting classifier | serving_default | text:s1 | CLASSES
+exiting classifier | early_exit | text:s1 threshold:f1 | CLASSES steps:i1
+spans | serving_default | context:s1 question:s1 | SPANS
+tagger | serving_default | text:s1 | WORDS
+# As exports of today: they tell what they cut, but never next to a single output.
+telling classifier | serving_default | text:s1 | CLASSES TOLD
+telling classifier | tokenize | text:s1 | PIECES TOLD
+telling regressor | serving_default | first:s1 second:s1 | value:f1
+telling regressor | tokenize | first:s1 second:s1 | PIECES TOLD
+telling embedder | serving_default | text:s1 | embedding:f2
+telling embedder | tokenize | text:s1 | PIECES TOLD
+embedder of tokens | serving_default | text:s1 | embedding:f2
+embedder of tokens | tokens | text:s1 | TOKENS
+prompted embedder | serving_default | text:s1 | embedding:f2
+prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | embedding:f2 COUNTED prompt_names:s2
+prompted embedder | tokens | text:s1 | TOKENS
+prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
+prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
+optional classifier | serving_default | text:s1 | CLASSES
+optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED
+unprompted embedder | serving_default | text:s1 | embedding:f2
+unprompted embedder | with_options | text:s1 truncate_left:b1 | embedding:f2 COUNTED
+unnumbered pretrainer | serving_default | text:s1 | embedding:f2
+unnumbered pretrainer | fill_mask | text:s1 | pieces:s3 probabilities:f3
+cls last | serving_default | text:s1 | embedding:f2
+bare | serving_default | text:s1 | embedding:f2
+"""
+
 
 def tensors(text: str) -> dict[str, tuple[int, int]]:
-    """The types (f: float32, i: int32, s: string, b: bool) and ranks of tensors by their names."""
-    named = (one.split(":") for one in text.split())
+    """The types and ranks of tensors by their names."""
+    named = (one.split(":") for word in text.split() for one in GROUPS.get(word, word).split())
     return {name: ({"f": 1, "i": 3, "s": 7, "b": 10}[kind[0]], int(kind[1])) for name, kind in named}
 
 
-STRINGS, PAIR = tensors("text:s1"), tensors("first:s1 second:s1")
-TOLD = tensors("text_tokens:i1 truncated_tokens:i1 unknown_tokens:i1")
-CLASSES, VECTOR, VALUE = tensors("label:s1 logits:f2 probabilities:f2"), tensors("embedding:f2"), tensors("value:f1")
-SPANS = tensors(
-    "answer:s1 start:i1 end:i1 score:f1 no_answer_score:f1 answers:s2 starts:i2 ends:i2 scores:f2 probabilities:f2"
-)
-WORDS = tensors("labels:s2 words:s2 starts:i2 ends:i2 probabilities:f3")
-PIECES = tensors("input_ids:i2 lengths:i1 pieces:s2 segment_ids:i2")
-OPTIONS, COUNTED = tensors("prompt_name:s1 truncate_left:b1"), tensors("lengths:i1") | TOLD
-TOKENS = tensors("lengths:i1 pieces:s2 sequence_output:f3")
+def signatures() -> dict[str, dict]:
+    found = {}
+    for line in TABLE.strip().splitlines():
+        if line[0] != "#":
+            kind, name, *of = line.split(" | ")
+            of = tuple(map(tensors, of))
+            found.setdefault(kind, {"serving_default": of, "tokenize": (of[0], tensors("PIECES"))})[name] = of
+    del found["bare"]["tokenize"]
+    return found
+
+
+SIGNATURES = signatures()
+STRINGS, PAIR, TOLD = map(tensors, ("text:s1", "first:s1 second:s1", "TOLD"))
 PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
-STEP, THRESHOLD = tensors("steps:i1"), tensors("threshold:f1")
 # The steps of those that leave early.
 STEPS = 12
 LABELS = [b"dull", b"fine"]
 SIZE = 6
 LONGEST = 16
-
-
-def answers(inputs, outputs, told=None, **others) -> dict:
-    return {"serving_default": (inputs, outputs), "tokenize": (inputs, PIECES | (told or {}))} | others
-
-
-SIGNATURES = {
-    "embedder": answers(STRINGS, VECTOR),
-    "classifier": answers(STRINGS, CLASSES, classify=(tensors("inputs:s1"), tensors("classes:s2 scores:f2"))),
-    "cross-encoder": answers(PAIR, CLASSES),
-    "regressor": answers(PAIR, VALUE),
-    "pretrainer": answers(
-        STRINGS,
-        VECTOR,
-        early_exit=(STRINGS | THRESHOLD, VECTOR | STEP),
-        fill_mask=(STRINGS, tensors("ids:i3 pieces:s3 probabilities:f3 texts:s3")),
-        sentence_order=(PAIR, tensors("probabilities:f2")),
-        sparse=(STRINGS, tensors("ids:i2 terms:s2 weights:f2")),
-    ),
-    "exiting classifier": answers(STRINGS, CLASSES, early_exit=(STRINGS | THRESHOLD, CLASSES | STEP)),
-    "spans": answers(tensors("context:s1 question:s1"), SPANS),
-    "tagger": answers(STRINGS, WORDS),
-    # As exports of today: they tell what they cut, but never next to a single output.
-    "telling classifier": answers(STRINGS, CLASSES | TOLD, TOLD),
-    "telling regressor": answers(PAIR, VALUE, TOLD),
-    "telling embedder": answers(STRINGS, VECTOR, TOLD),
-    "embedder of tokens": answers(STRINGS, VECTOR, tokens=(STRINGS, TOKENS)),
-    "prompted embedder": answers(
-        STRINGS,
-        VECTOR,
-        with_options=(STRINGS | OPTIONS, VECTOR | COUNTED | tensors("prompt_names:s2")),
-        tokens=(STRINGS, TOKENS),
-        tokens_with_options=(STRINGS | OPTIONS, TOKENS | TOLD),
-        decode=(tensors("ids:i2 lengths:i1 skip_special_tokens:b1"), tensors("text:s1")),
-    ),
-    "optional classifier": answers(
-        STRINGS, CLASSES, with_options=(STRINGS | tensors("truncate_left:b1"), CLASSES | COUNTED)
-    ),
-    "unprompted embedder": answers(
-        STRINGS, VECTOR, with_options=(STRINGS | tensors("truncate_left:b1"), VECTOR | COUNTED)
-    ),
-    "unnumbered pretrainer": answers(STRINGS, VECTOR, fill_mask=(STRINGS, tensors("pieces:s3 probabilities:f3"))),
-    "cls last": answers(STRINGS, VECTOR),
-    "bare": {"serving_default": (STRINGS, VECTOR)},
-}
 # What is answered to every row.
 SAME = {
     "classify": {"classes": np.array(LABELS, object)},
@@ -281,6 +291,14 @@ def wait_until(holds, seconds=20.0):
         time.sleep(0.005)
 
 
+def wait_until_healthy(url: str) -> None:
+    def is_healthy():
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{url}/health").status_code == 200
+
+    wait_until(is_healthy, 120)
+
+
 def start_gateway(stack: contextlib.ExitStack, target: str, live: bool = True, **options) -> SimpleNamespace:
     """A gateway on a thread, until the stack ends: its `url`, `service` and an HTTP client."""
     known = {"connection": Connection(target, attempts=1), "models": ("default",), "check_s": 0.2}
@@ -317,14 +335,14 @@ def fake_server():
 
 @pytest.fixture(scope="module")
 def shared_gateway():
-    """shared_gateway(kind): a gateway in front of a fake `model` of that kind, one for all tests of a file."""
+    """shared_gateway(kind, **options): a gateway in front of a fake `model` of that kind, one for all of a file."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
-        def make(kind: str) -> SimpleNamespace:
+        def make(kind: str, **options) -> SimpleNamespace:
             model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
-            gateway = start_gateway(stack, stand_in.target)
+            gateway = start_gateway(stack, stand_in.target, **options)
             gateway.model = model
             return gateway
 

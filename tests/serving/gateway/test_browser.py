@@ -1,37 +1,30 @@
 """The page in a real browser: Chromium, driven by the keyboard, over exports of this library."""
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
 
-import httpx
 import pytest
+import yaml
 
 from scripts.server import free_port
-from serving.model_server.flags import ServerOptions
-from serving.model_server.server import ModelServer
-from tests.serving.gateway.conftest import wait_until
+from tests.serving.gateway.conftest import wait_until_healthy
+from tests.serving.model_server.conftest import config_text, start
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytestmark = pytest.mark.slow("browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-MODELS = {
-    "pretrainer": ("pretrainer", None, {"exit_rule": "movement"}),
-    "sst2": ("exiting classifier", {"inputs": ["text"], "labels": ["dull", "fine", "odd"]}, {}),
-    "pairs": ("regressor", {"inputs": ["first", "second"]}, {}),
-    "squad": ("spans", None, {}),
-    "words": ("token classifier", {"labels": ["O", "PLACE", "PERSON", "DATE"]}, {}),
-    "choice": ("multiple choice", None, {}),
-}
-SECTIONS = {
-    "pretrainer": ["Masked words", "Sentence order", "Similarity", "Sparse vector", "Early exit", "Tokens"],
-    "sst2": ["Classes", "Early exit", "Tokens"],
-    "pairs": ["Classes", "Reranked sentences", "Tokens"],
-    "squad": ["Answer", "Tokens"],
-    "words": ["Tagged words", "Tokens"],
-    "choice": ["Tokens"],
-}
+# Head, task, options of the export, and the sections of its answer.
+MODELS = yaml.safe_load("""
+pretrainer: [pretrainer, null, {exit_rule: movement},
+             [Masked words, Sentence order, Similarity, Sparse vector, Early exit, Tokens]]
+sst2: [exiting classifier, {inputs: [text], labels: [dull, fine, odd]}, {}, [Classes, Early exit, Tokens]]
+pairs: [regressor, {inputs: [first, second]}, {}, [Classes, Reranked sentences, Tokens]]
+squad: [spans, null, {}, [Answer, Tokens]]
+words: [token classifier, {labels: [O, PLACE, PERSON, DATE]}, {}, [Tagged words, Tokens]]
+choice: [multiple choice, null, {}, [Tokens]]
+""")
+SECTIONS = {name: sections for name, (*_, sections) in MODELS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -40,27 +33,14 @@ def url(export_model, tmp_path_factory):
     config = tmp_path_factory.mktemp("config") / "models.config"
     bases = {
         name: export_model(head, task, inputs="text", warm_up_lengths="", **options).parent
-        for name, (head, task, options) in MODELS.items()
+        for name, (head, task, options, _) in MODELS.items()
     }
-    entries = "".join(
-        f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" }}' for name, base in bases.items()
-    )
-    config.write_text(f"model_config_list {{ {entries} }}")
-    options = ServerOptions(
-        port=free_port(), gateway_port=free_port(), model_config_file=str(config), max_num_load_retries=0
-    )  # fmt: skip
-    server = ModelServer(options)
-    url = f"http://127.0.0.1:{options.gateway_port}"
-    with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
-        server.start()
-
-        def is_healthy():
-            with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"{url}/health").status_code == 200
-
-        wait_until(is_healthy, 120)
-        yield url
+    config.write_text(config_text(**bases))
+    server = start(gateway_port=free_port(), model_config_file=str(config))
+    url = f"http://127.0.0.1:{server.options.gateway_port}"
+    wait_until_healthy(url)
+    yield url
+    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +65,7 @@ def open_page(browser, url):
         page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda said: errors.append(said.text) if "Security" in said.text else None)
-        page.on("request", lambda request: errors.append(request.url) if not _is_ours(request.url, url) else None)
+        page.on("request", lambda one: errors.append(one.url) if not one.url.startswith((url, "data:")) else None)
         if info is not None:
             page.route("**/info", lambda route: route.fulfill(json=info))
         page.goto(url)
@@ -96,10 +76,6 @@ def open_page(browser, url):
     for context in contexts:
         context.close()
     assert errors == []
-
-
-def _is_ours(asked: str, url: str) -> bool:
-    return asked.startswith((url, "data:"))
 
 
 def answered(page):
@@ -204,15 +180,15 @@ def test_what_is_refused_is_said_where_it_was_asked(open_page):
     assert "5 of 6" in page.get_by_role("status").text_content()
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("light", {"color_scheme": "light"}),
-        ("dark", {"color_scheme": "dark"}),
-        ("phone", {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}),
-        ("phone-dark", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
-    ],
-)
+SCREENS = yaml.safe_load("""
+light: {color_scheme: light}
+dark: {color_scheme: dark}
+phone: {viewport: {width: 390, height: 844}, device_scale_factor: 2, has_touch: true}
+phone-dark: {viewport: {width: 390, height: 844}, color_scheme: dark}
+""")
+
+
+@pytest.mark.parametrize(("name", "options"), SCREENS.items())
 def test_light_and_dark_and_narrow(open_page, name, options):
     page = open_page(**options)
     page.get_by_role("button", name="Run").click()

@@ -1,13 +1,14 @@
-"""Other people's clients: OpenAI's and Cohere's."""
+"""Other people's clients: OpenAI's, Cohere's and Hugging Face's."""
 
 import base64
 
 import cohere
+import huggingface_hub
 import numpy as np
 import openai
 import pytest
 
-from tests.serving.gateway.conftest import logits, vector
+from tests.serving.gateway.conftest import LONGEST, cut_left, logits, vector
 
 TEXTS = ["a fine film", "a dull one and long", "", "naïve café ☕"]
 VECTORS = np.array([vector(text.encode()) for text in TEXTS])
@@ -65,3 +66,65 @@ def test_cohere_client_reranks(shared_gateway, version, client_of):
         assert {one.document.text for one in given.results} == set(DOCUMENTS)
         with pytest.raises(cohere.BadRequestError, match=r"documents\[0\] has no string 'text'"):
             client.rerank(documents=[{"title": "x"}], **asked)
+
+
+TEXT = "a fine film"
+# Of the kind of a model: the method of the client, its arguments, whether it is the first task, and the fields read.
+CALLS = {
+    "classifier": ("text_classification", (TEXT,), "text-classification", True, {"label", "score"}),
+    "tagger": ("token_classification", (TEXT,), "token-classification", True, {"entity_group", "word", "start", "end"}),
+    "pretrainer": ("fill_mask", ("a [MASK] film",), "fill-mask", False, {"token", "token_str", "sequence", "score"}),
+}
+
+
+def test_hugging_faces_client_reads_every_task(shared_gateway):
+    for kind, (method, arguments, name, is_first, fields) in CALLS.items():
+        for path in (f"/pipeline/{name}", "/") if is_first else (f"/pipeline/{name}",):
+            found = getattr(huggingface_hub.InferenceClient(shared_gateway(kind).url + path), method)(*arguments)
+            assert found and all(getattr(one, field) is not None for one in found for field in fields)
+    embedder = huggingface_hub.InferenceClient(shared_gateway("prompted embedder").url)
+    prompted = embedder.feature_extraction("a", prompt_name="query", normalize=False)
+    np.testing.assert_allclose(prompted, [vector(b"query: a")], rtol=1e-6)
+    assert embedder.sentence_similarity("a", ["a", "b"])[0] == pytest.approx(1)
+    answered = huggingface_hub.InferenceClient(shared_gateway("spans").url).question_answering("who?", "Al met Bo")
+    assert (answered.answer, answered.start, answered.end) == ("Al", 0, 2)
+    with pytest.raises(huggingface_hub.errors.BadRequestError, match="the field 'targets' is not known"):
+        pretrainer = huggingface_hub.InferenceClient(shared_gateway("pretrainer").url + "/pipeline/fill-mask")
+        pretrainer.fill_mask("a [MASK]", targets=["x"])
+
+
+LONG = " ".join("abcdefghijklmnopqrst")
+TYPES = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
+ASKED = {
+    "search_query": b"query: ", "search_document": b"passage: ", "classification": b"", "clustering": b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("client_of", [cohere.Client, cohere.ClientV2])
+def test_cohere_client_embeds(shared_gateway, client_of):
+    client = client_of(api_key="any", base_url=shared_gateway("prompted embedder").url)
+    for kind, prompt in ASKED.items():
+        asked = {"texts": [TEXT], "model": "default", "input_type": kind, "embedding_types": TYPES}
+        answer = client.embed(**asked)
+        found = {name: getattr(answer.embeddings, name.replace("float", "float_")) for name in TYPES}
+        np.testing.assert_allclose(found["float"], [unit(vector(prompt + TEXT.encode()))], rtol=1e-6)
+        assert found == shared_gateway("prompted embedder").http.post("/v2/embed", json=asked).json()["embeddings"]
+    asked = {"texts": [LONG], "model": "default", "input_type": "clustering", "embedding_types": ["float"]}
+    start = client.embed(truncate="START", **asked)
+    np.testing.assert_allclose(start.embeddings.float_[0], unit(vector(cut_left(LONG.encode()))), rtol=1e-6)
+    with pytest.raises(cohere.core.ApiError, match=f"does not fit into the model's {LONGEST} tokens"):
+        client.embed(truncate="NONE", **asked)
+
+
+def test_cohere_client_reads_pieces_models_and_errors(shared_gateway):
+    client = cohere.Client(api_key="any", base_url=shared_gateway("prompted embedder").url)
+    assert len(client.embed(texts=[TEXT] * 200, model="default", input_type="clustering").embeddings) == 200
+    pieces = client.tokenize(text=TEXT, model="default", offline=False)
+    assert (pieces.tokens, pieces.token_strings) == ([101, 104, 104], TEXT.split())
+    assert client.detokenize(tokens=[5, 6], model="default", offline=False).text == "5 6"
+    (model,) = client.models.list().models
+    assert (model.name, model.endpoints, model.context_length) == ("default", ["embed"], LONGEST)
+    assert client.models.get("default").name == "default"
+    with pytest.raises(cohere.NotFoundError) as missing:
+        client.models.get("other")
+    assert missing.value.body["message"] == "the model 'other' does not exist"

@@ -37,7 +37,7 @@ def damaged(draw, bodies):
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 def test_strange_bodies(shared_gateway, route, data):
     body = data.draw(near(route).map(encoded) | damaged(near(route)) | VALUES.map(encoded) | st.binary(max_size=60))

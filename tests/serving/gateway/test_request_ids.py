@@ -17,65 +17,59 @@ from tests.serving.gateway.conftest import wait_until
 MADE = re.compile("[0-9a-f]{32}")
 
 
-def lines(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 def ids_of(model) -> list[str]:
     return [one["x-request-id"] for one in model.metadata]
 
 
-@pytest.mark.parametrize("given", ["order-7", "a" * 1024])
-def test_an_id_goes_through_and_comes_back(given, fake_server, gateway_to, tmp_path):
-    model, stand_in = fake_server("embedder")
-    log = tmp_path / "log"
-    gateway = gateway_to(stand_in.target, access_log=str(log))
-    model.metadata.clear()
-    answer = gateway.http.post("/embed", json={"inputs": "a text"}, headers={"X-Request-Id": given})
-    assert answer.headers["x-request-id"] == given
-    assert set(ids_of(model)) == {given}
-    (line,) = lines(log)
-    assert (line["request_id"], line["call"], line["status"], line["error"]) == (given, "POST /embed", 200, None)
-    assert 0 < line["model_milliseconds"] < line["milliseconds"]
+@pytest.fixture
+def logged(fake_server, gateway_to, tmp_path):
+    """logged(**options): a gateway, its model, and a function that reads the gateway's log."""
+
+    def make(**options):
+        model, stand_in = fake_server("embedder")
+        gateway = gateway_to(stand_in.target, access_log=str(tmp_path / "log"), **options)
+        model.metadata.clear()
+        return gateway, model, lambda: [json.loads(line) for line in (tmp_path / "log").read_text("utf-8").splitlines()]
+
+    return make
 
 
-@pytest.mark.parametrize("given", [None, "", "two words", "a" * 1025, "ä", "a;b"])
-def test_without_a_plain_id_one_is_made(given, fake_server, gateway_to):
-    model, stand_in = fake_server("embedder")
-    gateway = gateway_to(stand_in.target)
-    model.metadata.clear()
-    headers = {} if given is None else {"X-Request-Id": given.encode()}
-    own = gateway.http.post("/embed", json={"inputs": "a"}, headers=headers).headers["x-request-id"]
-    assert MADE.fullmatch(own) and set(ids_of(model)) == {own}
+PLAIN = "order-7", "a" * 1024
 
 
-def test_texts_are_logged_only_where_that_is_asked(fake_server, gateway_to, tmp_path):
-    _, stand_in = fake_server("embedder")
-    for log_bodies in (False, True):
-        log = tmp_path / f"log{log_bodies}"
-        gateway = gateway_to(stand_in.target, access_log=str(log), log_bodies=log_bodies)
-        for body in (b'{"inputs": "a secret"}', b'{"inputs": "a secret", "no field": 1}', b"a secret"):
-            gateway.http.post("/embed", content=body)
-        gateway.http.get("/health")
-        assert [line["status"] for line in lines(log)] == [200, 400, 400]
-        assert ("secret" in log.read_text()) == log_bodies
-        assert all(MADE.fullmatch(line["request_id"]) for line in lines(log))
+def test_a_plain_id_goes_through_and_comes_back_and_any_other_is_replaced(logged):
+    gateway, model, log = logged()
+    for given in (*PLAIN, None, "", "two words", "a" * 1025, "ä", "a;b"):
+        model.metadata.clear()
+        headers = {} if given is None else {"X-Request-Id": given.encode()}
+        own = gateway.http.post("/embed", json={"inputs": "a"}, headers=headers).headers["x-request-id"]
+        assert own == given if given in PLAIN else MADE.fullmatch(own)
+        assert set(ids_of(model)) == {own}
+        line = log()[-1]
+        assert (line["request_id"], line["call"], line["status"], line["error"]) == (own, "POST /embed", 200, None)
+        assert 0 < line["model_milliseconds"] < line["milliseconds"]
 
 
-def test_an_error_is_logged_with_its_code_and_has_an_id(fake_server, gateway_to, tmp_path):
-    _, stand_in = fake_server("embedder")
-    log = tmp_path / "log"
-    gateway = gateway_to(stand_in.target, access_log=str(log), keys=Keys(["alpha"]))
+@pytest.mark.parametrize("log_bodies", [False, True])
+def test_texts_are_logged_only_where_that_is_asked(logged, log_bodies):
+    gateway, _, log = logged(log_bodies=log_bodies)
+    for body in (b'{"inputs": "a secret"}', b'{"inputs": "a secret", "no field": 1}', b"a secret"):
+        gateway.http.post("/embed", content=body)
+    gateway.http.get("/health")
+    assert [line["status"] for line in log()] == [200, 400, 400]
+    assert ("secret" in str(log())) == log_bodies
+
+
+def test_an_error_is_logged_with_its_code_and_has_an_id(logged):
+    gateway, _, log = logged(keys=Keys(["alpha"]))
     answer = gateway.http.get("/metrics", headers={"X-Request-Id": "seven"})
     assert (answer.status_code, answer.headers["x-request-id"]) == (401, "seven")
-    (line,) = lines(log)
+    (line,) = log()
     assert (line["status"], line["error"], line["request_id"]) == (401, "invalid_api_key", "seven")
 
 
-def test_over_grpc_it_is_the_same(fake_server, gateway_to, tmp_path):
-    model, stand_in = fake_server("embedder")
-    log = tmp_path / "log"
-    gateway = gateway_to(stand_in.target, grpc_address="127.0.0.1:0", access_log=str(log))
+def test_over_grpc_it_is_the_same(logged):
+    gateway, model, log = logged(grpc_address="127.0.0.1:0")
     request, answer = protos.KSERVE_METHODS["ModelInfer"]
     asked = request(model_name="default", inputs=[dict(name="text", datatype="BYTES", shape=[1])])
     asked.inputs[0].contents.bytes_contents.append(b"a")
@@ -85,9 +79,8 @@ def test_over_grpc_it_is_the_same(fake_server, gateway_to, tmp_path):
         )
         _, call = stub.with_call(asked, metadata=(("x-request-id", "seven"),))
     assert dict(call.trailing_metadata())["x-request-id"] == "seven" == ids_of(model)[-1]
-    assert [(line["request_id"], line["call"], line["status"]) for line in lines(log)] == [
-        ("seven", "gRPC ModelInfer", "OK")
-    ]
+    (line,) = log()
+    assert (line["request_id"], line["call"], line["status"]) == ("seven", "gRPC ModelInfer", "OK")
 
 
 def test_a_batch_has_the_ids_of_its_requests(fake_server, gateway_to):
@@ -124,16 +117,6 @@ def test_the_client_sends_an_id_and_an_error_names_it(fake_server):
     ):
         client.embed(["a"])
     assert caught.value.request_id == "order-8"
-
-
-def test_metrics_tell_the_share_of_texts_that_were_cut(fake_server, gateway_to):
-    _, stand_in = fake_server("telling embedder")
-    gateway = gateway_to(stand_in.target)
-    gateway.http.post("/embed", json={"inputs": ["short", "x " * 1000, "short"]})
-    found = dict(
-        re.findall(r"^gateway_(\w+)_inputs_total\{.*\} (\S+)$", gateway.http.get("/metrics").text, re.MULTILINE)
-    )
-    assert found == {"text": "3.0", "truncated": "1.0"}
 
 
 def test_answers_tell_browsers_what_they_may_do(shared_gateway):

@@ -16,7 +16,7 @@ from serving.gateway.routes import ROUTES
 from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of, timing_of
 
 LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
-REQUESTS = [line.split(" | ") for line in LINES]
+REQUESTS = [line.split(" | ", 4) for line in LINES]
 PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for page in PAGES}
 LONG = "word " * 40
 
@@ -139,24 +139,14 @@ def test_docs_take_any_name_of_their_host_as_text(shared_gateway, host):
 
 
 @pytest.mark.parametrize("path", ["/sentence_order", "/fill_mask", "/embed_sparse", "/answer"])
-def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, path):
+def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, monkeypatch, path):
     (route,) = (route for route in ROUTES if route.path == path)
     gateway, found = shared_gateway(KINDS[route.task]), []
-    try:
-        for gateway.model.reverses in (False, True):
-            text = post(gateway, path, **route.example).text
-            found.append(re.findall(r'"(?:score|value)":([\d.]+)', text.partition('"answers"')[2] or text))
-    finally:
-        gateway.model.reverses = False
+    for reverses in (False, True):
+        monkeypatch.setattr(gateway.model, "reverses", reverses)
+        text = post(gateway, path, **route.example).text
+        found.append(re.findall(r'"(?:score|value)":([\d.]+)', text.partition('"answers"')[2] or text))
     assert len(found[0]) == 2 and sorted(found[0], reverse=True) == found[0] == found[1]
-
-
-def test_answers_are_those_of_single_requests(shared_gateway):
-    gateway = shared_gateway("embedder")
-    texts = [f"{'word ' * (n % 9)}{n}" for n in range(300)]
-    together = post(gateway, "/embed", inputs=texts).json()
-    assert together[::37] == [post(gateway, "/embed", inputs=text).json()[0] for text in texts[::37]]
-    assert gateway.service.models["default"].estimate.longest == LONGEST
 
 
 def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
@@ -178,28 +168,22 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
         'gateway_requests_total{route="/embed",status="400"}': 1, 'gateway_truncated_inputs_total{model="default"}': 2,
         'gateway_text_tokens_total{model="default"}': 1 + 2 * 40 + 14, 'gateway_batch_rows_sum{model="default"}': 4,
         'gateway_request_seconds_count{route="/embed"}': 2, "gateway_queue_seconds_count": 1,
+        'gateway_text_inputs_total{model="default"}': 4,
         'gateway_batch_seconds_count{model="default"}': 1, 'gateway_unknown_tokens_total{model="default"}': 1,
     }  # fmt: skip
     assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
     assert metrics["gateway_queue_rows"] == metrics["gateway_queue_tokens"] == metrics["gateway_batches_in_flight"] == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "name"), [("classifier", "/predict", "inputs"), ("embedder", "/v1/embeddings", "input")]
-)
-def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, kind, path, name):
-    gateway = shared_gateway(f"telling {kind}")
-    usual = gateway.model.before
+def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, monkeypatch):
+    gateway = shared_gateway("telling embedder")
 
     def older(asked, context):
         for output in TOLD.keys() & set(asked.output_filter):
             message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
 
-    gateway.model.before = older
-    try:
-        answer = post(gateway, path, **{name: [LONG]})
-    finally:
-        gateway.model.before = usual
+    monkeypatch.setattr(gateway.model, "before", older)
+    answer = post(gateway, "/v1/embeddings", input=[LONG])
     assert answer.status_code == 200, answer.text
     assert "truncated" not in answer.text and "x-truncated-inputs" not in answer.headers

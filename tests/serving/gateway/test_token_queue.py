@@ -39,8 +39,8 @@ def test_every_row_goes_once_and_batches_keep_their_bounds(requests, max_tokens,
         assert len(batch) <= max_rows
         assert len(batch) == 1 or sum(row.size for row in batch) <= max_tokens
         seen += [(key, row) for row in batch]
-    assert sorted(map(id, (row for _, row in seen))) == sorted(map(id, (row for _, row in sent)))
-    assert {(key, id(row)) for key, row in seen} == {(key, id(row)) for key, row in sent}
+    places = [sorted((key, id(row)) for key, row in rows) for rows in (seen, sent)]
+    assert places[0] == places[1]
     assert queue.tokens == 0 and len(queue) == 0 and not queue
 
 

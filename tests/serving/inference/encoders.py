@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 from albert_tf import AlbertConfig, AlbertEncoder
 from serving.cpu import has_avx512, has_vnni
@@ -15,42 +16,41 @@ CONFIG = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=16, initializer_range=0.3,
 )  # fmt: skip
-# What models of today have in place of BERT's block.
-MODERN = {
-    "norm_position": "pre", "norm": "rms_norm", "feed_forward": "glu", "position_type": "rotary", "use_bias": False,
-}  # fmt: skip
-RELATIVE = {"position_type": "relative"}
-# Larger weights would have the last bits of those before a gate move what comes of it by more than 1e-5.
-GATED = {"feed_forward": "glu", "initializer_range": 0.15}
-# A first block, one that repeats, and a last one.
-PLAN = {"depth_plan": "1+1x2+1", "num_hidden_layers": 4}
-# Every option of an encoder at least once, and every two of MODERN's five.
-ENCODERS = {
-    "albert": {},
-    "unshared, exact gelu": {"sharing": "none", "hidden_act": "gelu_erf"},
-    "modern": MODERN | GATED | PLAN,
-    "pre, rms": {"norm_position": "pre", "norm": "rms_norm", "sharing": "attention", "hidden_act": "relu"},
-    "pre, gated, no bias": GATED | {"norm_position": "pre", "use_bias": False, "num_hidden_groups": 2},
-    "rms, rotary, no bias": {
-        "norm": "rms_norm", "position_type": "rotary", "use_bias": False, "inner_group_num": 2, "factorization": "word",
-    },
-    "windows": {"attention_window": 2, "global_attention_every": 2, "step_signal": "learned"},
-    "windows alone, rotary": {"attention_window": 3, "position_type": "rotary"},
-    "low rank, gated": GATED | {
-        "depth_lora_rank": 2, "depth_plan": "1+1x2", "num_hidden_layers": 3, "position_type": "rotary",
-        "hidden_act": "silu", "embedding_size": 24,
-    },
-    "halting before norms": {"halting": "act_t2t", "norm_position": "pre", "num_hidden_layers": 4},
-    "halting streams": PLAN | {"halting": "act", "hyper_connections": 2},
-    "distance buckets": {"relative_attention_num_buckets": 32, "sharing": "none", "position_offset": 2},
-    "scaled, low rank": PLAN | {"residual_scaling": "depth", "depth_lora_rank": 2},
-    "all": PLAN | {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2},
-    "relative, one-directional": RELATIVE | PLAN | {"untie_biases": True, "attention_type": "uni", "clamp_length": 2},
-    "relative, extended": RELATIVE | {
-        "hyper_connections": 3, "depth_lora_rank": 2, "step_signal": "learned", "factorization": "word",
-    },
-    "relative, unshared, gated": RELATIVE | GATED | {"sharing": "none", "norm_position": "pre", "norm": "rms_norm"},
-}  # fmt: skip
+TABLE = yaml.safe_load("""
+parts:
+  # What models of today have in place of BERT's block.
+  - &modern {norm_position: pre, norm: rms_norm, feed_forward: glu, position_type: rotary, use_bias: false}
+  - &relative {position_type: relative}
+  # Larger weights would have the last bits of those before a gate move what comes of it by more than 1e-5.
+  - &gated {feed_forward: glu, initializer_range: 0.15}
+  # A first block, one that repeats, and a last one.
+  - &plan {depth_plan: 1+1x2+1, num_hidden_layers: 4}
+# Every option of an encoder at least once, and every two of the five in `modern`.
+encoders:
+  albert: {}
+  unshared, exact gelu: {sharing: none, hidden_act: gelu_erf}
+  modern: {<<: [*modern, *gated, *plan]}
+  pre, rms: {norm_position: pre, norm: rms_norm, sharing: attention, hidden_act: relu}
+  pre, gated, no bias: {<<: *gated, norm_position: pre, use_bias: false, num_hidden_groups: 2}
+  rms, rotary, no bias:
+    {norm: rms_norm, position_type: rotary, use_bias: false, inner_group_num: 2, factorization: word}
+  windows: {attention_window: 2, global_attention_every: 2, step_signal: learned}
+  windows alone, rotary: {attention_window: 3, position_type: rotary}
+  low rank, gated:
+    {<<: *gated, depth_lora_rank: 2, depth_plan: 1+1x2, num_hidden_layers: 3, position_type: rotary, hidden_act: silu,
+     embedding_size: 24}
+  halting before norms: {halting: act_t2t, norm_position: pre, num_hidden_layers: 4}
+  halting streams: {<<: *plan, halting: act, hyper_connections: 2}
+  distance buckets: {relative_attention_num_buckets: 32, sharing: none, position_offset: 2}
+  scaled, low rank: {<<: *plan, residual_scaling: depth, depth_lora_rank: 2}
+  all: {<<: *plan, step_signal: sinusoid, hyper_connections: 2, depth_lora_rank: 2}
+  relative, one-directional: {<<: [*relative, *plan], untie_biases: true, attention_type: uni, clamp_length: 2}
+  relative, extended:
+    {<<: *relative, hyper_connections: 3, depth_lora_rank: 2, step_signal: learned, factorization: word}
+  relative, unshared, gated: {<<: [*relative, *gated], sharing: none, norm_position: pre, norm: rms_norm}
+""")
+MODERN, RELATIVE, GATED, PLAN = TABLE["parts"]
+ENCODERS = TABLE["encoders"]
 
 
 def encoders_mostly_slow(*quick: str):

@@ -4,11 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
 from albert_tf.models.exit_rules import leave, movements
 from serving.inference import ExitRule, InferenceOptions, make_encoder, rows
-from tests.serving.inference.encoders import MODERN, RELATIVE, features, make_batch, make_keras, needs_avx512
+from tests.serving.inference.encoders import features, make_batch, make_keras, needs_avx512
 from tfrecords.base.errors import UserError
 
 MODELS = {
@@ -17,14 +18,14 @@ MODELS = {
     "tagging": lambda encoder, **exits: AlbertTokenClassifier(encoder, 3, **exits),
 }
 # Of six rows: some leave at once, some never, some when the rule first holds.
-THRESHOLDS = {
-    "classification": [0.0, 0.6, 2.0, 0.5, 0.7, 2.0],
-    "regression": [9.0, 0.4, -1.0, 0.2, 0.6, -1.0],
-    "tagging": [0.0, 0.4, 2.0, 0.45, 0.5, 2.0],
-    "patience": [0, 1, 9, 2, 3, 9],
-    "learned": [0.0, 0.3, 1.0, 0.5, 0.8, 0.6],
-    "movement": [9.0, 0.5, 0.0, 0.6, 0.4, 0.8],
-}
+THRESHOLDS = yaml.safe_load("""
+classification: [0.0, 0.6, 2.0, 0.5, 0.7, 2.0]
+regression: [9.0, 0.4, -1.0, 0.2, 0.6, -1.0]
+tagging: [0.0, 0.4, 2.0, 0.45, 0.5, 2.0]
+patience: [0, 1, 9, 2, 3, 9]
+learned: [0.0, 0.3, 1.0, 0.5, 0.8, 0.6]
+movement: [9.0, 0.5, 0.0, 0.6, 0.4, 0.8]
+""")
 LENGTHS = (9, 1, 4, 12, 12, 2)
 
 
@@ -73,22 +74,23 @@ def require_keras_answers(model, rule, batch, found):
     np.testing.assert_allclose(answers, np.asarray(expected["logits"]) * of_tokens, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "padding", "changes"),
-    [
-        ("classification", "confidence", "skipped", {"num_hidden_groups": 2}),
-        ("classification", "patience", "computed", {"sharing": "none"}),
-        ("classification", "learned", "skipped", MODERN),
-        ("regression", "confidence", "computed", {"inner_group_num": 2, "num_hidden_layers": 3}),
-        ("regression", "patience", "skipped", {"hyper_connections": 2}),
-        ("regression", "movement", "computed", MODERN),
-        ("tagging", "patience", "skipped", {"step_signal": "learned", "norm_position": "pre"}),
-        ("tagging", "confidence", "computed", {}),
-        ("tagging", "movement", "skipped", {"attention_window": 3}),
-        ("states", "movement", "skipped", {}),
-        ("states", "movement", "computed", {}),
-    ],
-)
+LEAVING = yaml.safe_load("""
+- [classification, confidence, skipped, {num_hidden_groups: 2}]
+- [classification, patience, computed, {sharing: none}]
+- [classification, learned, skipped, &modern
+   {norm_position: pre, norm: rms_norm, feed_forward: glu, position_type: rotary, use_bias: false}]
+- [regression, confidence, computed, {inner_group_num: 2, num_hidden_layers: 3}]
+- [regression, patience, skipped, {hyper_connections: 2}]
+- [regression, movement, computed, *modern]
+- [tagging, patience, skipped, {step_signal: learned, norm_position: pre}]
+- [tagging, confidence, computed, {}]
+- [tagging, movement, skipped, {attention_window: 3}]
+- [states, movement, skipped, {}]
+- [states, movement, computed, {}]
+""")
+
+
+@pytest.mark.parametrize(("kind", "name", "padding", "changes"), LEAVING)
 def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, name, padding, changes, monkeypatch):
     """Each by its own threshold, whether decided rows are computed on as long as can be, or are taken out at once."""
     rule, model, batch = ExitRule(kind, name, tolerance=0.5), make_model(kind, **changes), make_batch(LENGTHS)
@@ -100,21 +102,9 @@ def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, na
         require_keras_answers(model, rule, batch, found)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        # The others are asked of servers (model_server/test_exports.py) and of slow tests.
-        ("tagging", "patience"),
-        *(
-            pytest.param(kind, name, marks=pytest.mark.slow)
-            for kind in MODELS
-            for name in ("confidence", "patience", "learned", "movement")
-        ),
-        pytest.param("states", "movement", marks=pytest.mark.slow),
-    ],
-)
-def test_a_graph_lets_rows_leave(kind, name):
-    rule, model, batch = ExitRule(kind, name, tolerance=0.5), make_model(kind, depth_plan="1+1x4"), make_batch(LENGTHS)
+def test_a_graph_lets_rows_leave():
+    """Other rules are asked of servers (model_server/test_exports.py)."""
+    rule, model, batch = ExitRule("tagging", "patience"), make_model("tagging", depth_plan="1+1x4"), make_batch(LENGTHS)
     require_keras_answers(model, rule, batch, run(model, rule, batch, thresholds_of(rule), graph=True))
 
 
@@ -141,19 +131,19 @@ def test_rows_leave_only_when_that_pays(monkeypatch):
         assert len(made) == 1 + times
 
 
-@pytest.mark.parametrize(
-    ("changes", "heads", "rule", "message"),
-    [
-        ({}, 3, {}, "early exit needs 2 heads, one a step; there are 3"),
-        ({}, 2, {"name": "learned"}, "--learned_exit"),
-        ({}, 2, {"name": "never"}, "'never'"),
-        ({}, 2, {"kind": "spans"}, "'spans'"),
-        ({}, 0, {"kind": "states", "name": "patience"}, "by patience needs a model with exit heads"),
-        ({"halting": "act"}, 2, {}, "early exit and halting 'act' exclude each other"),
-        (RELATIVE, 2, {}, r"first token, and \[CLS\] is the last"),
-        ({"equilibrium_solver": "anderson"}, 2, {}, "exits are between steps, and the blocks stop by themselves"),
-    ],
-)
+REFUSED = yaml.safe_load(r"""
+- [{}, 3, {}, "early exit needs 2 heads, one a step; there are 3"]
+- [{}, 2, {name: learned}, --learned_exit]
+- [{}, 2, {name: never}, "'never'"]
+- [{}, 2, {kind: spans}, "'spans'"]
+- [{}, 0, {kind: states, name: patience}, by patience needs a model with exit heads]
+- [{halting: act}, 2, {}, "early exit and halting 'act' exclude each other"]
+- [{position_type: relative}, 2, {}, "first token, and .CLS. is the last"]
+- [{equilibrium_solver: anderson}, 2, {}, "exits are between steps, and the blocks stop by themselves"]
+""")
+
+
+@pytest.mark.parametrize(("changes", "heads", "rule", "message"), REFUSED)
 def test_what_cannot_exit_early_is_refused(changes, heads, rule, message):
     ids, lengths, _, _ = make_batch()
     with pytest.raises(UserError, match=message):

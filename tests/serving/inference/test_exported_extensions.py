@@ -64,9 +64,6 @@ def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
         ("scaled, low rank", "float32"),
         ("low rank, gated", "int8"),
         pytest.param("scaled, low rank", "bfloat16", marks=needs_avx512),
-        pytest.param("low rank, gated", "float32", marks=pytest.mark.slow),
-        pytest.param("scaled, low rank", "int8", marks=pytest.mark.slow),
-        pytest.param("low rank, gated", "bfloat16", marks=(pytest.mark.slow, needs_avx512)),
     ],
 )
 def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_model(name, compute, products_anywhere):

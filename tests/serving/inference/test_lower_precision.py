@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
@@ -157,37 +158,42 @@ def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compu
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute, performance_hint=hint))
 
 
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ({"compute": "none"}, "compute 'none' is none of float32, bfloat16, int8, int8_vnni, auto"),
-        ({"padding": "none"}, "padding 'none'"),
-        ({"performance_hint": "none"}, "performance_hint 'none'"),
-        ({"performance_hint": "throughput"}, "'throughput' is for bfloat16 and int8"),
-        ({"compute": "auto", "performance_hint": "throughput"}, "'throughput' is for bfloat16 and int8"),
-    ],
-)
+IMPOSSIBLE = yaml.safe_load("""
+- [{compute: none}, "compute 'none' is none of float32, bfloat16, int8, int8_vnni, auto"]
+- [{padding: none}, "padding 'none'"]
+- [{engine: lua}, is none of]
+- [{engine: xla, compute: int8}, float32]
+- [{engine: xla, padding: computed}, skipped]
+- [{performance_hint: none}, "performance_hint 'none'"]
+- [{performance_hint: throughput}, "'throughput' is for bfloat16 and int8"]
+- [{compute: auto, performance_hint: throughput}, "'throughput' is for bfloat16 and int8"]
+""")
+
+
+@pytest.mark.parametrize(("choices", "message"), IMPOSSIBLE)
 def test_impossible_choices_are_refused(choices, message, monkeypatch):
     monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: [])
     with pytest.raises(UserError, match=message):
         InferenceOptions(**choices).resolved(CONFIG)
 
 
-@pytest.mark.parametrize(
-    ("flags", "runs", "float32_advice", "bfloat16_advice"),
-    [
-        ("avx2", {"float32", "int8"}, None, None),
-        ("avx2 avx_vnni", {"float32", "int8", "int8_vnni"}, None, None),
-        (AVX512, {"float32", "int8", "bfloat16"}, None, "this CPU has neither amx_bf16 nor avx512_bf16: float32 is "),
-        (f"{AVX512} avx512_vnni", {"float32", "int8", "bfloat16", "int8_vnni"}, None, "this CPU has neither"),
-        # Not all of what oneDNN's products need.
-        ("avx512f amx_bf16 avx512_bf16", {"float32", "int8"}, "this CPU has amx_bf16: --compute=bfloat16 is ", None),
-    ],
-)
+# Flags, what runs, and the advice to float32 and to bfloat16.
+CPUS = yaml.safe_load("""
+- [avx2, [float32, int8], null, null]
+- [avx2 avx_vnni, [float32, int8, int8_vnni], null, null]
+- [avx512f avx512bw avx512vl avx512dq, [float32, int8, bfloat16], null,
+   "this CPU has neither amx_bf16 nor avx512_bf16: float32 is "]
+- [avx512f avx512bw avx512vl avx512dq avx512_vnni, [float32, int8, bfloat16, int8_vnni], null, this CPU has neither]
+# Not all of what oneDNN's products need.
+- [avx512f amx_bf16 avx512_bf16, [float32, int8], "this CPU has amx_bf16: --compute=bfloat16 is ", null]
+""")
+
+
+@pytest.mark.parametrize(("flags", "runs", "float32_advice", "bfloat16_advice"), CPUS)
 def test_what_a_cpu_runs_and_gains_by_goes_by_its_flags(flags, runs, float32_advice, bfloat16_advice, tmp_path):
     info = tmp_path / "cpuinfo"
     info.write_text(f"processor : 0\nflags : fpu {flags}\n")
-    assert {one for one in ("float32", "bfloat16", "int8", "int8_vnni") if cpu.can_run(one, info)} == runs
+    assert {one for one in ("float32", "bfloat16", "int8", "int8_vnni") if cpu.can_run(one, info)} == set(runs)
     assert cpu.has_avx512(info) is ("bfloat16" in runs) and cpu.has_vnni(info) is ("int8_vnni" in runs)
     assert bool(bfloat16_flags(info)) is ("bf16" in flags) and not bfloat16_flags(tmp_path / "none")
     for compute, advice in (("float32", float32_advice), ("bfloat16", bfloat16_advice), ("int8", None)):

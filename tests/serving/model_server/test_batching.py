@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,18 +71,20 @@ def x(*values):
     return {"x": np.array(values, np.float32).reshape(len(values), 1)}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "requests", "batches"),
-    [
-        (EIGHT, [[1], [2, 3], [4]], [[1, 2, 3, 4]]),
-        ("max_batch_size { value: 3 }", [[1, 2], [3, 4], [5]], [[1, 2], [3, 4, 5]]),
-        # Padded with the last task's first row.
-        (EIGHT + "allowed_batch_sizes: [2, 8]", [[1], [7, 8]], [[1, 7, 8, 7, 7, 7, 7, 7]]),
-        (EIGHT + "allowed_batch_sizes: [2, 8]", [[1], [7]], [[1, 7]]),
-        # Split: what the open batch takes, then whole batches.
-        (SPLIT, [[1], [2, 3, 4, 5, 6, 7, 8, 9, 10]], [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]),
-    ],
-)
+# Parameters, the rows of each request, and those of the batches that run.
+JOINED = yaml.safe_load("""
+- ["max_batch_size { value: 8 }", [[1], [2, 3], [4]], [[1, 2, 3, 4]]]
+- ["max_batch_size { value: 3 }", [[1, 2], [3, 4], [5]], [[1, 2], [3, 4, 5]]]
+# Padded with the last task's first row.
+- ["max_batch_size { value: 8 } allowed_batch_sizes: [2, 8]", [[1], [7, 8]], [[1, 7, 8, 7, 7, 7, 7, 7]]]
+- ["max_batch_size { value: 8 } allowed_batch_sizes: [2, 8]", [[1], [7]], [[1, 7]]]
+# Split: what the open batch takes, then whole batches.
+- ["max_batch_size { value: 10 } enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 }",
+   [[1], [2, 3, 4, 5, 6, 7, 8, 9, 10]], [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]]
+""")
+
+
+@pytest.mark.parametrize(("parameters", "requests", "batches"), JOINED)
 def test_requests_are_joined_padded_and_cut_apart(parameters, requests, batches):
     batched = Batched(parameters)
     results = batched.ask(*((x(*values),) for values in requests))
@@ -111,21 +114,19 @@ def test_a_full_queue_is_unavailable():
     ]  # fmt: skip
 
 
-LAST = "Last entry in allowed_batch_sizes must match max_batch_size; last entry was"
+SIZES = """
+max_batch_size { value: 4 } allowed_batch_sizes: [2, 8] | LAST 8; expected 4
+SPLITTING max_batch_size { value: 10 } allowed_batch_sizes: [2, 4] | LAST 4; expected 10
+SPLITTING max_batch_size { value: 3 } | must be greater than or equal to max_execution_batch_size; were 3 and 4
+max_batch_size { value: 0 } | max_batch_size must be positive; was 0
+max_enqueued_batches { value: 0 } | max_enqueued_batches must be positive; was 0
+batch_timeout_micros { value: -1 } | batch_timeout_micros must be non-negative; was -1
+""".replace("SPLITTING", SPLITTING).replace(
+    "LAST", "Last entry in allowed_batch_sizes must match max_batch_size; last entry was"
+)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ("max_batch_size { value: 4 } allowed_batch_sizes: [2, 8]", f"{LAST} 8; expected 4"),
-        (SPLIT + "allowed_batch_sizes: [2, 4]", f"{LAST} 4; expected 10"),
-        (SPLITTING + "max_batch_size { value: 3 }", "max_batch_size must be greater than or equal to "
-         "max_execution_batch_size; were 3 and 4"),
-        ("max_batch_size { value: 0 }", "max_batch_size must be positive; was 0"),
-        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches must be positive; was 0"),
-        ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be non-negative; was -1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("parameters", "message"), [line.split(" | ") for line in SIZES.strip().splitlines()])
 def test_sizes_that_cannot_be_met(parameters, message):
     with pytest.raises(StatusError, match=message):
         Batched(parameters)

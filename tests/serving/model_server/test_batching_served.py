@@ -50,6 +50,9 @@ def test_behind_the_server(batched, counted):
         ({"instances": [1.0] * 9}, "Task size 9 is larger than maximum input batch size 8"),
     ):
         assert running.http("POST", PREDICT, body)[:2] == (400, {"error": message})
+    # The client reads the limit in that sentence, and sends the rows in parts.
+    with Client(running.address, "default") as client:
+        assert client.predict({"x": np.ones((20, 1), np.float32)})["y"].tolist() == [[2.5]] * 20
 
 
 def test_the_thread_pool_has_a_name_without_a_parameters_file(start_server, counted):

@@ -1,6 +1,7 @@
 """serving/deploy: each file is read as its tool reads it, and checked against the contract's flags and metrics."""
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -10,16 +11,34 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.client import Client, Connection
-from serving.model_server import flags
+from serving.model_server import flags, telemetry
 from serving.model_server.batching import BatchingOptions
-from serving.wire.protos import BatchingParameters
+from serving.wire.protos import BatchingParameters, MonitoringConfig
 from tests.serving.model_server.conftest import ESTABLISHED, sockets, wait_for
-from tests.serving.model_server.deploy_files import DEPLOY, GRPC, MONITORING, REST, RULE, SERVICE, read, text
 
+DEPLOY = Path(flags.__file__).parents[1] / "deploy"
+GRPC, REST = 8500, 8501
+
+
+def text(name: str) -> str:
+    return (DEPLOY / name).read_text()
+
+
+def read(name: str, path: str = ""):
+    """What stands at a path, as `spec.containers.0.name`, of a file with one YAML or JSON document."""
+    (document,) = yaml.safe_load_all(text(name))
+    steps = path.split(".") if path else ()
+    return functools.reduce(lambda found, step: found[int(step) if step.isdigit() else step], steps, document)
+
+
+MONITORING = text_format.Parse(text("monitoring.config"), MonitoringConfig()).prometheus_config
+SERVICE = read("kubernetes/service.yaml")
+RULE = read("prometheus/adapter_rules.yaml", "rules.custom.0")
 SCRIPT = "/config/link_versions.sh"
 OWN_FLAGS = {"bind_address", "access_log", "help", "rest_api_max_body_bytes", "drain_seconds"}
 REAL_FLAGS = {
@@ -33,20 +52,6 @@ def check_flags(arguments):
         assert argument.removeprefix("--").partition("=")[0] in REAL_FLAGS, argument
     assert flags.parse(arguments)[1] == []
     return dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
-
-
-def test_every_file_is_looked_at():
-    looked_at = {
-        "Dockerfile", "compose.yaml", "server/Dockerfile",
-        "batching.config", "monitoring.config", "models.config", "kserve.yaml",
-        "gateway/Dockerfile", "gateway/gateway.yaml", "gateway/kustomization.yaml",
-        "kustomization.yaml", "link_versions.sh",
-        "edge/nginx.conf", "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
-        *(f"prometheus/{name}.yaml" for name in ("prometheus", "adapter_rules", "service_monitor", "alerts")),
-        *(f"kubernetes/{name}.yaml" for name in ("deployment", "service", "models", "autoscaler", "network_policy",
-                                                 "autoscaler_by_requests", "disruption_budget")),
-    }  # fmt: skip
-    assert {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} == looked_at
 
 
 MODELS = text_format.Parse(text("models.config"), model_server_config_pb2.ModelServerConfig()).model_config_list.config
@@ -82,8 +87,7 @@ def variables(container) -> dict[str, str]:
 
 
 DEPLOYMENT = read("kubernetes/deployment.yaml")
-TEMPLATE = DEPLOYMENT["spec"]["template"]
-POD, LABELS = TEMPLATE["spec"], TEMPLATE["metadata"]["labels"]
+POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 COMPOSE, PREDICTOR = read("compose.yaml", "services.serving"), read("kserve.yaml", "spec.predictor")
 RECIPES = {
@@ -92,6 +96,48 @@ RECIPES = {
     "kubernetes": Recipe(CONTAINER["command"], CONTAINER["args"], variables(CONTAINER)),
     "kserve": Recipe(PREDICTOR["model"]["command"], PREDICTOR["model"]["args"], variables(PREDICTOR["model"])),
 }
+
+
+SETTINGS = """
+compose.yaml services.serving.read_only: true
+compose.yaml services.serving.cap_drop: [ALL]
+compose.yaml services.serving.security_opt: ["no-new-privileges:true"]
+compose.yaml services.serving.ports: ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
+# Process 1 is not ended by a SIGTERM that it does not handle.
+compose.yaml services.serving.init: true
+kubernetes/deployment.yaml spec.template.spec.shareProcessNamespace: true
+kubernetes/deployment.yaml spec.template.spec.automountServiceAccountToken: false
+kubernetes/deployment.yaml spec.template.spec.containers.0.securityContext: &safe
+  {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+kserve.yaml spec.predictor.model.securityContext: *safe
+kubernetes/deployment.yaml spec.template.spec.securityContext.seccompProfile: &profile {type: RuntimeDefault}
+kserve.yaml spec.predictor.securityContext.seccompProfile: *profile
+kubernetes/deployment.yaml spec.selector.matchLabels: &labels {app: albert-serving}
+kubernetes/deployment.yaml spec.template.metadata.labels: *labels
+kubernetes/service.yaml spec.selector: *labels
+kubernetes/disruption_budget.yaml spec.selector.matchLabels: *labels
+kubernetes/network_policy.yaml spec.podSelector.matchLabels: *labels
+kubernetes/network_policy.yaml spec.egress: []
+kubernetes/network_policy.yaml spec.policyTypes: [Ingress, Egress]
+# Pods are spread over nodes and over zones, as far as can be.
+kubernetes/deployment.yaml spec.template.spec.topologySpreadConstraints:
+  - &spread {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway,
+             labelSelector: {matchLabels: *labels}}
+  - {<<: *spread, topologyKey: topology.kubernetes.io/zone}
+kserve.yaml apiVersion: serving.kserve.io/v1beta1
+kserve.yaml kind: InferenceService
+kserve.yaml spec.predictor.model.modelFormat.name: tensorflow
+"""
+
+
+@pytest.mark.parametrize(("place", "value"), yaml.safe_load(SETTINGS).items())
+def test_a_setting_is_what_it_must_be(place, value):
+    assert read(*place.split(" ")) == value
+
+
+def test_no_pod_runs_as_root():
+    for pod in (POD, PREDICTOR):
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
 
 
 def files_of(values):
@@ -127,12 +173,7 @@ def test_compose():
         assert all((DEPLOY / source).is_file() for source, _ in own)
         mounts |= {target for _, target in own}
     assert files_of(RECIPES["compose"].flags) <= mounts
-    assert COMPOSE["read_only"] and COMPOSE["cap_drop"] == ["ALL"]
-    assert COMPOSE["security_opt"] == ["no-new-privileges:true"]
     assert re.fullmatch(r"\$\{SERVING_USER:-[1-9]\d*:[1-9]\d*\}", COMPOSE["user"])
-    # Process 1 is not ended by a SIGTERM that it does not handle.
-    assert COMPOSE["init"] is True
-    assert COMPOSE["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
 
 
 def test_kubernetes_kinds_and_names():
@@ -171,30 +212,9 @@ def test_an_edited_config_makes_new_pods_unless_the_server_reads_it_again():
     assert not any("subPath" in mount for mount in CONTAINER["volumeMounts"])
 
 
-@pytest.mark.parametrize(("pod", "container"), [(POD, CONTAINER), (PREDICTOR, PREDICTOR["model"])])
-def test_pods_have_no_more_rights_than_they_need(pod, container):
-    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert POD["automountServiceAccountToken"] is False
-
-
-def test_pods_are_spread_over_nodes_and_zones():
-    constraints = POD["topologySpreadConstraints"]
-    assert {c["topologyKey"] for c in constraints} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
-    for constraint in constraints:
-        assert constraint["labelSelector"]["matchLabels"] == LABELS
-        assert constraint["maxSkew"] == 1 and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-
-
 def test_network_policy():
-    policy = read("kubernetes/network_policy.yaml", "spec")
-    assert set(policy["policyTypes"]) == {"Ingress", "Egress"} and policy["egress"] == []
-    clients, prometheus = ({port["port"] for port in rule["ports"]} for rule in policy["ingress"])
+    rules = read("kubernetes/network_policy.yaml", "spec.ingress")
+    clients, prometheus = ({port["port"] for port in rule["ports"]} for rule in rules)
     assert clients == {port["name"] for port in CONTAINER["ports"]} and prometheus == {"rest"}
 
 
@@ -237,24 +257,15 @@ def test_kubernetes_deployment():
     assert claim == read("kubernetes/models.yaml", "metadata.name")
     pause = int(CONTAINER["lifecycle"]["preStop"]["exec"]["command"][1])
     assert POD["terminationGracePeriodSeconds"] > pause
-    assert POD["shareProcessNamespace"] is True, "process 1 is not ended by a SIGTERM that it does not handle"
     # A client that asked DNS just before the pod left it goes on to it until its next connection ends, and DNS caches.
     assert pause > 1.1 * connection_age(values)["grpc.max_connection_age_ms"] / 1000 + 30 + 30
     assert {"requests", "limits"} <= set(CONTAINER["resources"])
     assert RECIPES["kubernetes"].environment["MODEL_NAME"].split() == [model.name for model in MODELS]
 
 
-def test_kubernetes_parts_name_each_other():
-    for file, path in (
-        ("deployment", "selector.matchLabels"), ("service", "selector"), ("disruption_budget", "selector.matchLabels"),
-        ("network_policy", "podSelector.matchLabels"),
-    ):  # fmt: skip
-        assert read(f"kubernetes/{file}.yaml", f"spec.{path}") == LABELS
+def test_autoscalers_and_the_service():
     ports = {port["name"]: (port["port"], port["targetPort"]) for port in SERVICE["spec"]["ports"]}
     assert ports == {"grpc": (GRPC, "grpc"), "rest": (REST, "rest")}
-
-
-def test_autoscalers():
     assert "replicas" not in DEPLOYMENT["spec"], "each apply would take back what the autoscaler did"
     default, by_requests = read("kubernetes/autoscaler.yaml"), read("kubernetes/autoscaler_by_requests.yaml")
     assert by_requests["metadata"]["name"] == default["metadata"]["name"], "one takes the other's place"
@@ -269,10 +280,7 @@ def test_autoscalers():
 
 
 def test_kserve():
-    service, model = read("kserve.yaml"), PREDICTOR["model"]
-    assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
-    assert model["modelFormat"]["name"] == "tensorflow"
-    (volume,), (mount,) = PREDICTOR["volumes"], model["volumeMounts"]
+    (volume,), (mount,) = PREDICTOR["volumes"], PREDICTOR["model"]["volumeMounts"]
     assert (mount["name"], mount["mountPath"]) == (volume["name"], "/config")
     # The first line of the file says how that map is made.
     made = re.search(r"kubectl create configmap (\S+) (.*)", text("kserve.yaml"))
@@ -325,3 +333,73 @@ def test_every_recipe_serves_the_versions_that_its_cpu_can_run(tmp_path, name):
         (flag,) = (model.base_path for model in MODELS if model.name == recipe.environment["MODEL_NAME"])
     assert flag is None or f"{tmp_path}{flag}" == served
     assert [version.name for version in Path(served).iterdir()] == ["1"]
+
+
+KNOWN = {line.split()[2] for line in telemetry.exposition().splitlines() if line.startswith("# TYPE ")}
+ALERTS = read("prometheus/alerts.yaml", "spec.groups.0.rules")
+PANELS = read("grafana/dashboard.json", "panels")
+
+
+def test_prometheus_looks_where_the_server_is():
+    (job,) = read("prometheus/prometheus.yaml", "scrape_configs")
+    assert job["metrics_path"] == MONITORING.path
+    assert job["static_configs"][0]["targets"] == [f"serving:{REST}"]
+    assert f'up{{job="{job["job_name"]}"}}' in ALERTS[0]["expr"]
+    monitor = read("prometheus/service_monitor.yaml")
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "ServiceMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= SERVICE["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in SERVICE["spec"]["ports"]}
+    assert endpoint["path"] == MONITORING.path
+    # Prometheus names a job after the service; the alert that nothing answers asks for that name.
+    assert f'job="{SERVICE["metadata"]["name"]}"' in ALERTS[0]["expr"]
+
+
+def check_metrics(expression):
+    """Only metrics that exist are asked for, in as many closing as opening brackets.
+
+    Status requests over REST, as probes send them, have an empty API and are in no figure of requests; request_count,
+    which has no API, is asked for failures alone.
+    """
+    # Without the suffixes that a histogram's series have.
+    names = {re.sub("_(bucket|sum|count)$", "", n) if n not in KNOWN else n
+             for n in re.findall(r":[a-z_:]+", expression)}  # fmt: skip
+    assert names <= KNOWN and (names or "up{" in expression), expression
+    assert expression.count("(") == expression.count(")")
+    asked = len(re.findall(r'request_latency_[a-z]+"?[{,]API!=""', expression))
+    assert expression.count("request_latency_") == asked
+    assert expression.count("request_count") == expression.count('request_count{status!="OK"}')
+
+
+def test_the_dashboard_asks_for_metrics_that_exist():
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        for target in panel["targets"]:
+            check_metrics(target["expr"])
+    assert {panel["datasource"]["uid"] for panel in PANELS} == {read("grafana/datasource.yaml", "datasources.0.uid")}
+    volumes = read("compose.yaml", "services.grafana.volumes")
+    (mounted,) = [mount for mount in volumes if "dashboard.json" in mount]
+    assert mounted.split(":")[1].startswith(read("grafana/provider.yaml", "providers.0.options.path"))
+
+
+def test_alerts_and_the_adapter_ask_for_metrics_that_exist():
+    alerts = read("prometheus/alerts.yaml")
+    assert (alerts["apiVersion"], alerts["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert len(alerts["spec"]["groups"]) == 1
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS) >= 4
+    for rule in ALERTS:
+        check_metrics(rule["expr"])
+        assert re.fullmatch(r"\d+m", rule["for"]) and rule["labels"]["severity"] in ("warning", "critical")
+        assert {"summary", "action"} == set(rule["annotations"])
+    check_metrics(RULE["seriesQuery"])
+    check_metrics(RULE["metricsQuery"])
+
+
+def test_the_share_of_failures_is_known_where_no_request_ever_went_well():
+    rules = {rule["alert"]: rule["expr"] for rule in ALERTS}
+    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS}
+    failed = r'sum\(rate\(:tensorflow:serving:request_count\{status!="OK"\}\[.m\]\)\) by \(model_name\)'
+    answered = r'sum\(rate\(:tensorflow:serving:request_latency_count\{API!=""\}\[.m\]\)\) by \(model_name\)'
+    share = rf"{failed} / \({failed} \+ \({answered} or 0 \* {failed}\)\)"
+    assert re.fullmatch(share + " > 0.01", rules["AlbertServingFails"])
+    assert re.fullmatch(share, panels["Share of requests that fail"])

@@ -96,23 +96,13 @@ def test_a_few_bytes_cannot_claim_much_memory(dtype):
     for shape in ([2**62], [2**31, 2**31], [0, 2**40], [2**40, 0], [2**20, 2**20], [-1], [2**63 - 1, 2]):
         with pytest.raises(ValueError):
             to_numpy(proto(dtype, shape, string_val=[b"a"], int_val=[1], float_val=[1.0]))
-
-
-def test_one_value_still_fills_a_shape():
-    assert to_numpy(proto("float32", [1000, 1000], float_val=[2.0])).sum() == 2e6
-    assert to_numpy(proto("string", [3], string_val=[b"a"])).tolist() == [b"a"] * 3
-    assert to_numpy(proto("float32", [0, 768])).shape == (0, 768)
+    assert to_numpy(proto("float32", [1000, 1000], float_val=[2.0])).sum() == 2e6, "one value still fills a shape"
 
 
 @pytest.mark.parametrize("junk", [b"\x01", b"\x01\x02ab", b"\x01\x02abcd", b"\xff\xff\xff\xff\xff\xff\x01"])
 def test_strings_as_content_must_be_as_long_as_they_say(junk):
     with pytest.raises(ValueError):
         to_numpy(proto("string", [2, 1], tensor_content=junk))
-
-
-def test_bytes_that_are_no_utf8_in_tensorflow_s_message(victim):
-    code, message = victim.predict("number", x=proto("string", [1], string_val=[b"\xff\xfe"]))
-    assert (code, "could not correctly convert string" in message) == ("INVALID_ARGUMENT", True)
 
 
 sizes = st.integers(-2, 4) | st.sampled_from([0, 1, 2**31, 2**40, 2**62, 2**63 - 1])
@@ -122,18 +112,17 @@ shapes = st.builds(
     | st.integers(0, 70).map(lambda rank: [tensor_shape_pb2.TensorShapeProto.Dim(size=1)] * rank),
     unknown_rank=st.sampled_from([False] * 9 + [True]),
 )
+FIELDS = {
+    "float_val": st.floats(width=32), "scomplex_val": st.floats(width=32), "bool_val": st.booleans(),
+    "int_val": st.integers(-(2**31), 2**31 - 1), "half_val": st.integers(-(2**31), 2**31 - 1),
+    "int64_val": st.integers(-(2**63), 2**63 - 1), "string_val": st.binary(max_size=3),
+}  # fmt: skip
 tensors = st.builds(
     tensor_pb2.TensorProto,
     dtype=st.sampled_from([tf.as_dtype(name).as_datatype_enum for name in KINDS] * 3 + types_pb2.DataType.values()),
     tensor_shape=shapes,
     tensor_content=st.just(b"") | st.binary(max_size=16),
-    float_val=st.lists(st.floats(width=32), max_size=3),
-    int_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
-    int64_val=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
-    bool_val=st.lists(st.booleans(), max_size=3),
-    string_val=st.lists(st.binary(max_size=3), max_size=3),
-    half_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
-    scomplex_val=st.lists(st.floats(width=32), max_size=3),
+    **{name: st.lists(values, max_size=3) for name, values in FIELDS.items()},
 )
 leaves = st.none() | st.booleans() | st.floats() | st.integers() | st.integers(2**63, 2**70) | st.text(max_size=3)
 values = st.recursive(

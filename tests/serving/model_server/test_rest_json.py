@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from serving.model_server import json_response
 from serving.model_server import json_values as json_parsing
 from serving.model_server.status import StatusError
-from tests.serving.model_server.test_rest_requests import json_values, raw
+from tests.serving.model_server.test_rest_requests import raw
 
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "b64", "z"]), inner, max_size=2),
+    max_leaves=8,
+)
 documents = st.dictionaries(st.text(max_size=3), json_values, max_size=3)
 
 

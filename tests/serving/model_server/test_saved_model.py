@@ -1,19 +1,20 @@
 """Loading: what is refused before TensorFlow reads it, and what a version may hold."""
 
 import gc
-import subprocess
-import sys
+import itertools
+import logging
 import weakref
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server import servable
-from serving.model_server.servable import SavedModel
+from serving.model_server.servable import SavedModel, Servable, _quiet_deprecations
 from serving.model_server.status import StatusError
 from tests.serving.model_server.conftest import predict_request
-from tests.serving.model_server.models import edited, export_function
+from tests.serving.model_server.models import edited
 
 tf1 = tf.compat.v1
 
@@ -83,33 +84,6 @@ def test_a_closed_model_leaves_nothing_behind(half_plus_two, monkeypatch):
     assert graph() is None
 
 
-SCRIPT = """
-import sys
-import numpy as np
-from serving.model_server.servable import SavedModel, disable_xla
-disable_xla()
-model = SavedModel(sys.argv[1])
-signature = model.signatures["serving_default"]
-model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])
-"""
-
-
-@pytest.mark.slow
-def test_xla_is_refused_unless_allowed(tmp_path):
-    compiled = tf.function(
-        lambda x: {"y": x * 2 + 1}, input_signature=[tf.TensorSpec([None], tf.float32)], jit_compile=True
-    )
-    path = str(export_function(tmp_path / "1", serving_default=compiled))
-    # In a process of its own: the switch cannot be turned back.
-    refused = subprocess.run([sys.executable, "-c", SCRIPT, path], capture_output=True, text=True, timeout=120)
-    assert refused.returncode != 0
-    assert "XLA compilation disabled" in refused.stderr
-    model = SavedModel(path)
-    signature = model.signatures["serving_default"]
-    (y,) = model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])
-    assert y.tolist() == [3.0, 3.0]
-
-
 def test_counter_of_reference_variables(start_server, tmp_path):
     """TF1 variables: outputs have the dtype float_ref, and are answered as float."""
     with tf.Graph().as_default(), tf1.Session() as session:
@@ -130,3 +104,63 @@ def test_counter_of_reference_variables(start_server, tmp_path):
     for name, value in (("get", 0.0), ("increase", 1.0), ("increase", 2.0), ("get", 2.0)):
         output = running.predictions.Predict(predict_request(signature=name)).outputs["output"]
         assert (output.dtype, list(output.float_val)) == (tf.float32.as_datatype_enum, [value])
+
+
+def test_two_loads_at_once_leave_the_log_as_it_was(caplog):
+    caplog.set_level(logging.WARNING, logger="tensorflow")  # Commands that ran in this process have made it quieter.
+    first, second = _quiet_deprecations(), _quiet_deprecations()
+    first.__enter__()
+    second.__enter__()
+    logger = logging.getLogger("tensorflow")
+    logger.warning("deprecated")
+    first.__exit__(None, None, None)
+    logger.error("wrong")
+    second.__exit__(None, None, None)
+    logger.warning("of use")
+    assert caplog.messages == ["wrong", "of use"]
+
+
+class Recorder:
+    """Answers every output with its own name; remembers what it was asked for."""
+
+    def __init__(self):
+        self.fetched = []
+
+    def run(self, feeds, fetches, timeout=None):
+        self.fetched.append(tuple(fetches))
+        return [np.array(name) for name in fetches]
+
+    def close(self):
+        pass
+
+
+def make_servable(outputs=10):
+    signature = meta_graph_pb2.SignatureDef()
+    signature.inputs["x"].name = "x:0"
+    for index in range(outputs):
+        signature.outputs[f"y{index}"].name = f"y{index}:0"
+    other = meta_graph_pb2.SignatureDef()
+    other.inputs["z"].name = "z:0"
+    other.outputs["y0"].name = "y0:0"
+    recorder = Recorder()
+    return Servable("m", 1, {"other": other, "serving_default": signature}, recorder), recorder
+
+
+def test_combinations_of_outputs_are_bounded():
+    """Each one costs 150 KB of TensorFlow's for good; 1,500 output filters were 160 MB."""
+    servable, recorder = make_servable()
+    names = [f"y{index}:0" for index in range(10)]
+    for fetches in itertools.chain.from_iterable(itertools.combinations(names, size) for size in range(1, 10)):
+        answer = servable.run("Predict", {"x:0": np.zeros(1)}, fetches)
+        assert [value.item() for value in answer] == list(fetches)
+    assert len(set(recorder.fetched)) <= 65
+    assert recorder.fetched[-1] == tuple(names)
+    servable.run("Predict", {"x:0": np.zeros(1)}, [names[3]])
+    assert recorder.fetched[-1] == (names[3],), "what was asked for before is still run alone"
+
+
+def test_order_and_repetition_make_no_new_combination():
+    servable, recorder = make_servable()
+    for fetches in (["y1:0", "y0:0", "y1:0"], ["y0:0", "y1:0"]):
+        assert [value.item() for value in servable.run("Predict", {"x:0": np.zeros(1)}, fetches)] == fetches
+    assert set(recorder.fetched) == {("y0:0", "y1:0")}

@@ -1,12 +1,13 @@
 """Mixed load with version swaps: no good request fails, and neither memory nor threads grow."""
 
-import json
+import contextlib
 import random
 import socket
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -18,72 +19,62 @@ from scripts.server import free_port
 from tests.serving.model_server.conftest import post, predict_request
 from tests.serving.model_server.models import export_half_plus_two
 
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
+REST = "/v1/models/default:predict"
+BAD = [b"{", b'{"instances": ["a"]}', b'{"instances": ' + b"[" * 10**5]
 
 
-class Load:
-    """Clients of every kind in threads, until told to stop. `failures` holds what a good request got instead."""
+@contextlib.contextmanager
+def load(port: int, rest_port: int, pause: float):
+    """Clients of every kind in threads; gives how many requests were good, and what some of these got instead."""
+    good, failures, stopped = [], [], threading.Event()
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
-    def __init__(self, port: int, rest_port: int, pause: float):
-        self.failures: list[str] = []
-        self.good = 0
-        self._stopped = threading.Event()
-        self._rest_port, self._pause = rest_port, pause
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
-        kinds = (self._good_grpc, self._good_grpc, self._good_rest, self._large, self._malformed, self._broken_http)
-        self._threads = [threading.Thread(target=self._repeat, args=(kind,)) for kind in kinds]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-        self._channel.close()
-
-    def _repeat(self, kind) -> None:
-        while not self._stopped.is_set():
-            kind()
-            self._stopped.wait(self._pause)
-
-    def _good_grpc(self, rows: int = 1) -> None:
-        request = predict_request(x=np.ones((rows, 1), np.float32))
+    def over_grpc(rows=1):
+        good.append(rows)
         try:
-            values = np.array(self._stub.Predict(request, 30).outputs["y"].float_val)
+            values = list(stub.Predict(predict_request(x=np.ones((rows, 1), np.float32)), 30).outputs["y"].float_val)
             # A version's bias is its number: every row of an answer must come from one version.
-            if len(values) != rows or len(set(values)) != 1 or (values[0] - 0.5) % 1:
-                self.failures.append(f"wrong answer {values[:5]}")
-            self.good += 1
+            if values != [values[0]] * rows or (values[0] - 0.5) % 1:
+                failures.append(f"wrong answer {values[:5]}")
         except grpc.RpcError as error:
-            self.failures.append(f"{error.code()}: {error.details()}")
+            failures.append(f"{error.code()}: {error.details()}")
 
-    def _large(self) -> None:
-        self._good_grpc(rows=200_000)
-        self._stopped.wait(0.2)
+    def large():
+        over_grpc(rows=200_000)
+        stopped.wait(0.2)
 
-    def _good_rest(self) -> None:
-        status, body = self._post(json.dumps({"instances": [[1.0], [1.0]]}).encode())
-        self.good += 1
-        if status != 200:
-            self.failures.append(f"HTTP {status}: {body!r}")
+    def over_rest():
+        good.append(2)
+        if (answer := post(rest_port, REST, b'{"instances": [[1.0], [1.0]]}'))[0] != 200:
+            failures.append(str(answer))
 
-    def _malformed(self) -> None:
+    def malformed():
         junk = random.randbytes(random.randrange(200))
         try:
-            self._channel.unary_unary(PREDICT)(junk, 30)
+            channel.unary_unary("/tensorflow.serving.PredictionService/Predict")(junk, 30)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                self.failures.append(f"malformed request: {error.details()}")
-        self._post(random.choice([b"{", b'{"instances": ["a"]}', b'{"instances": ' + b"[" * 10**5, junk]))
+                failures.append(f"malformed request: {error.details()}")
+        post(rest_port, REST, random.choice([*BAD, junk]))
 
-    def _broken_http(self) -> None:
-        with socket.create_connection(("127.0.0.1", self._rest_port)) as connection:
-            connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{")
-        self._stopped.wait(0.05)
+    def broken_http():
+        with socket.create_connection(("127.0.0.1", rest_port)) as connection:
+            connection.sendall(f"POST {REST} HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        stopped.wait(0.05)
 
-    def _post(self, body: bytes) -> tuple[int, bytes]:
-        return post(self._rest_port, "/v1/models/default:predict", body)
+    def repeat(kind):
+        while not stopped.wait(pause):
+            kind()
+
+    kinds = over_grpc, over_grpc, over_rest, large, malformed, broken_http
+    with channel, ThreadPoolExecutor(len(kinds)) as pool:
+        ended = [pool.submit(repeat, kind) for kind in kinds]
+        try:
+            yield good, failures
+        finally:
+            stopped.set()
+        assert [one.result() for one in ended] == [None] * len(kinds)
 
 
 def process_state(pid: int) -> tuple[float, int]:
@@ -105,22 +96,19 @@ def soak(base: Path, seconds: float, swap_every: float, pause: float = 0) -> Non
                 break
         drain = threading.Thread(target=process.stderr.read, daemon=True)
         drain.start()
-        load = Load(port, rest_port, pause)
-        states, version, end = [], 1, time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(swap_every)
-            version += 1
-            export_half_plus_two(base / f"tmp{version}", float(version)).rename(base / str(version))
-            states.append(process_state(process.pid))
-        load.stop()
-        assert load.failures == []
-        assert load.good > seconds
+        states = []
+        with load(port, rest_port, pause) as (good, failures):
+            for version in range(2, 2 + int(seconds / swap_every)):
+                time.sleep(swap_every)
+                export_half_plus_two(base / f"tmp{version}", float(version)).rename(base / str(version))
+                states.append(process_state(process.pid))
+        assert failures == [] and len(good) > seconds
     finally:
         process.terminate()
         assert process.wait(60) == 0
     memory, threads = zip(*states, strict=True)
     half = len(states) // 2
-    print(f"memory {[round(m) for m in memory]} MB, threads {threads}, {load.good} good requests")
+    print(f"memory {[round(m) for m in memory]} MB, threads {threads}, {len(good)} good requests")
     assert max(memory[half:]) < 1.15 * max(memory[:half]), f"memory grows: {[round(m) for m in memory]} MB"
     assert max(threads[half:]) <= max(threads[:half]) + 2, f"threads grow: {threads}"
 

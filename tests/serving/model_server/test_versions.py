@@ -1,6 +1,8 @@
 """Versions on disk: policies, hot swaps, broken versions, references, retries."""
 
 import contextlib
+import logging
+import os
 import shutil
 import threading
 
@@ -8,12 +10,14 @@ import grpc
 import pytest
 from google.protobuf import text_format
 from tensorflow_serving.apis import get_model_status_pb2
-from tensorflow_serving.config import model_server_config_pb2
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
+from serving.model_server import source
 from serving.model_server.manager import AVAILABLE, END, UNLOADING, Manager
+from serving.model_server.servable import SavedModel
 from serving.model_server.source import StoragePathSource, aspired_versions, list_versions
 from serving.model_server.status import StatusError
-from tests.serving.model_server.conftest import config_text, wait_for
+from tests.serving.model_server.conftest import wait_for
 from tests.serving.model_server.models import export_half_plus_two
 
 
@@ -25,7 +29,7 @@ def make_versions(base, *names):
 def aspired(base, policy=""):
     """The versions that a model's policy, as text, wants."""
     text = f'name: "m" base_path: "{base}" model_version_policy {{ {policy} }}'
-    return sorted(aspired_versions(text_format.Parse(text, model_server_config_pb2.ModelConfig())))
+    return sorted(aspired_versions(text_format.Parse(text, ModelConfig())))
 
 
 def test_which_folders_are_versions(tmp_path, caplog):
@@ -171,7 +175,7 @@ def test_one_model_that_cannot_be_looked_for_hides_no_other(tmp_path):
     found = {}
     source = StoragePathSource(found.__setitem__, poll_wait_seconds=0)
     source.configure({
-        name: model_server_config_pb2.ModelConfig(name=name, base_path=path)
+        name: ModelConfig(name=name, base_path=path)
         for name, path in {"nul": "/a\0b", "long": "/" + "a" * 5000, "good": str(tmp_path)}.items()
     })  # fmt: skip
     assert list(found) == ["good"]
@@ -303,24 +307,67 @@ def test_a_broken_version_on_disk_and_a_base_path_that_goes_away_unload_nothing(
 STATUS = text_format.Parse('model_spec { name: "default" }', get_model_status_pb2.GetModelStatusRequest())
 
 
-def test_all_versions_and_specific_requests(start_server, tmp_path):
-    base, file = tmp_path / "m", tmp_path / "models.config"
-    for number in (1, 2):
-        publish(base, number, float(number))
-    file.write_text(config_text(default=base).replace("platform", "version_policy { all {} } model_platform"))
-    running = start_server(model_config_file=file)
-    # The start waits for one of them.
-    assert wait_for(lambda: [state for _, state, _ in running.server.core.states("default")] == [AVAILABLE] * 2)
-    assert [running.predict(0.0, version=1), running.predict(0.0, version=2)] == [[1.0], [2.0]]
-    assert running.predict(0.0) == [2.0]
+@pytest.mark.parametrize(
+    ("file", "advice"),
+    [
+        ("saved_model.pb", "It is a version itself: move its files into a subfolder '1'"),
+        ("model.keras", "It is a model that is not exported: 'python -m serving.export --model="),
+        ("model.safetensors", "It is a model that is not exported"),
+        ("other.txt", "Did you forget to name your leaf directory as a number (eg. '/1/')?"),
+    ],
+)
+def test_a_folder_without_versions_is_explained_once(tmp_path, caplog, monkeypatch, file, advice):
+    (tmp_path / file).write_text("")
+    found = []
+    watched = source.StoragePathSource(lambda name, versions: found.append(versions), 0)
+    for _ in range(3):
+        watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    assert found == [{}] * 3
+    assert caplog.text.count("No versions of servable m found") == 1 and advice in caplog.text
+    monkeypatch.setattr(source, "_REPEAT_SECONDS", 0.0)
+    watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    assert caplog.text.count("No versions of servable m found") == 2
+    (tmp_path / file).unlink()
+    tmp_path.rmdir()
+    watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    assert "could not find base path" in caplog.text and caplog.records[-1].levelno == logging.ERROR
 
 
-def test_start_fails_when_a_newest_version_does_not_load(start_server, tmp_path):
-    """Whatever older one is there; a server that runs goes on with it."""
-    export_half_plus_two(tmp_path / "m" / "1")
-    (tmp_path / "m" / "2").mkdir(parents=True)
-    with pytest.raises(StatusError) as caught:
-        start_server(model_base_path=tmp_path / "m")
-    assert str(caught.value).startswith(
-        "UNKNOWN: 1 servable(s) did not become available: {{{name: default version: 2} due to error: NOT_FOUND: "
-    )
+@pytest.mark.parametrize(
+    ("policy", "message"), [("all {}", "Duplicate version directories"), ("specific { versions: 9 }", "Version 9 of")]
+)
+def test_what_every_poll_finds_is_logged_once(tmp_path, caplog, policy, message):
+    for name in ("7", "007"):
+        (tmp_path / name).mkdir()
+    text = f'name: "m" base_path: "{tmp_path}" model_version_policy {{ {policy} }}'
+    for _ in range(3):
+        source.aspired_versions(text_format.Parse(text, ModelConfig()))
+    assert caplog.text.count(message) == 1
+
+
+def _pipe(version):
+    version.mkdir()
+    os.mkfifo(version / "saved_model.pb")
+
+
+def _device(version):
+    version.mkdir()
+    (version / "saved_model.pb").symlink_to("/dev/zero")
+
+
+def _circle(version):
+    version.symlink_to("2")
+    (version.parent / "2").symlink_to("1")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda version: version.symlink_to("1"), _circle, lambda version: version.write_text("x"), _pipe, _device],
+    ids=["link to itself", "links in a circle", "file", "pipe", "device"],
+)
+def test_what_is_no_version_is_found_and_fails_in_one_line(tmp_path, make):
+    make(tmp_path / "1")
+    path = source.list_versions(str(tmp_path))[1]
+    with pytest.raises(StatusError, match="NOT_FOUND: Could not find SavedModel") as failed:
+        SavedModel(path)
+    assert "\n" not in str(failed.value)

@@ -45,12 +45,6 @@ def test_every_kind_is_replayed(start_server, tmp_path, caplog, counted):
     assert f"Finished reading warmup data for model at {file}. Number of warmup records read: 4." in caplog.text
 
 
-def test_no_file_is_fine(start_server, caplog):
-    with caplog.at_level("INFO"):
-        start_server()
-    assert "No warmup data file found at" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("logs", "message"),
     [
