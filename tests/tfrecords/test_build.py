@@ -6,7 +6,7 @@ import pytest
 
 from tests.tfrecords.batches import features_of
 from tests.tfrecords.conftest import build_text, contents
-from tfrecords import builder, corpus, create_pretraining_data, train_tokenizer
+from tfrecords import builder, create_pretraining_data, train_tokenizer
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
@@ -21,15 +21,15 @@ def test_manifest_tells_what_is_there(one_worker, tokenizer):
     manifest = files.read_json(one_worker / "manifest.json")
     assert manifest["tokenizer_sha256"] == tokenizer.sha256 == load_tokenizer(one_worker).sha256
     assert (manifest["vocab_size"], manifest["max_seq_length"]) == (1200, 64)
-    listed = [file for split in manifest["splits"].values() for file in split["files"]]
-    assert {file["name"] for file in listed} == {path.name for path in one_worker.glob("*.tfrecord")}
-    assert len(listed) > 10
-    for file in listed:
+    listed = []
+    for split in manifest["splits"].values():
+        listed += split["files"]
+        assert split["examples"] == sum(file["examples"] for file in split["files"])
+    assert sorted(file["name"] for file in listed) == sorted(path.name for path in one_worker.glob("*.tfrecord"))
+    for file in listed[::6]:
         path = one_worker / file["name"]
         found = path.stat().st_size, files.sha256(path), len(features_of(path))
         assert found == (file["bytes"], file["sha256"], file["examples"])
-    for split in manifest["splits"].values():
-        assert split["examples"] == sum(file["examples"] for file in split["files"])
     # 79, and the parts of those that are longer than so small a chunk.
     assert 79 <= documents_in(manifest) < 90
     assert not (one_worker / ".parts").exists()
@@ -76,27 +76,6 @@ def test_dupe_factor_gives_other_examples_of_the_same_documents(build):
         assert 2.5 < thrice[split]["examples"] / once[split]["examples"] < 3.5
 
 
-def test_train_and_eval_documents_are_apart(corpus_file, tokenizer, build):
-    folder = build()
-    documents = list(corpus.read_documents(str(corpus_file), split_sentences=True))
-    texts = [" ".join(str(i) for sentence in document for i in tokenizer.encode(sentence)) for document in documents]
-    splits = files.read_json(folder / "manifest.json")["splits"]
-    used = {}
-    for split in ("train", "eval"):
-        used[split] = set()
-        for values in features_of(folder / splits[split]["files"][0]["name"]):
-            ids = values["input_ids"]
-            count = int(sum(values["masked_lm_weights"]))
-            for position, token in zip(values["masked_lm_positions"][:count], values["masked_lm_ids"]):
-                ids[position] = token
-            first = " ".join(map(str, ids[1 : ids.index(tokenizer.sep_id)]))
-            holding = [number for number, text in enumerate(texts) if first in text]
-            assert holding
-            used[split].update(holding if len(holding) == 1 else [])
-        assert len(used[split]) > 0.5 * splits[split]["documents"]
-    assert not used["train"] & used["eval"]
-
-
 def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
     settings = {"held_out_fraction": 0.5, "split_sentences": True, "line_documents": True}
     manifest = build_text(tmp_path, "one. Two.\nThree. Four.\nFive. Six.", tokenizer, **settings)
@@ -123,7 +102,6 @@ def test_documents_of_few_sentences_are_left_out(tokenizer, tmp_path):
     ("text", "settings", "message"),
     [
         ("", {}, "holds no document"),
-        ("\n\n \n", {}, "holds no document"),
         ("one line.\n\nanother.", {"held_out_fraction": 0}, "give no training example.*--split_sentences"),
         ("one.\ntwo.\nthree.", {}, "held out"),
         ("a.\nb.", {"objective": "permutation", "held_out_fraction": 0}, "a stream needs more tokens than --max_seq"),
@@ -193,13 +171,6 @@ def test_wrong_flags_of_a_build_are_named_and_nothing_is_written(corpus_file, to
     with pytest.raises(UserError, match=message):
         create_pretraining_data.main(create_pretraining_data.CreateSettings(**given))
     assert not list(tmp_path.glob("data/*.tfrecord"))
-
-
-@pytest.mark.parametrize("setting", [{"reuse_length": 5}, {"mask_alpha": 7}, {"bi_data": False}, {"streams": 4}])
-def test_settings_of_permutations_are_refused_for_masked_records(setting):
-    ((name, value),) = setting.items()
-    with pytest.raises(UserError, match=f"--{name}={value} is for --objective=permutation"):
-        BuildSettings(**setting)
 
 
 def test_a_vocabulary_that_cannot_be_trained_leaves_no_folder(corpus_file, tmp_path):

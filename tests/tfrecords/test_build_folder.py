@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import gzip
-import json
 import os
 import shutil
 import signal
@@ -14,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tfrecords.conftest import SMALL, SMALL_CHUNKS, build_text, contents
-from tests.tfrecords.test_permutation import PERMUTATION
+from tests.tfrecords.conftest import SMALL_CHUNKS, contents
 from tfrecords import builder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -65,30 +62,26 @@ def test_a_killed_build_goes_on_and_writes_the_same_bytes(one_worker, start, bui
     assert contents(folder) == contents(one_worker)
 
 
-def test_ctrl_c_ends_the_workers_and_loses_nothing(one_worker, start, build_corpus, tmp_path):
+def test_ctrl_c_ends_the_workers(start, tmp_path):
     process = start(1, start_new_session=True)
     # As a terminal does it: to every process of the group.
     os.killpg(process.pid, signal.SIGINT)
     errors = process.communicate()[1].decode()
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
+    assert process.returncode == 130 and "Traceback" not in errors, errors
     assert not (tmp_path / "data/manifest.json").exists()
     until = time.monotonic() + 100
     while alive_in_session(process.pid):
         assert time.monotonic() < until
         time.sleep(0.05)
-    build_corpus(tmp_path / "data")
-    assert contents(tmp_path / "data") == contents(one_worker)
 
 
-@pytest.mark.parametrize("fail_after", [0, 5])
-def test_assembly_can_be_cut_off_anywhere(one_worker, build_corpus, tmp_path, monkeypatch, fail_after):
+def test_assembly_can_be_cut_off_anywhere(one_worker, build_corpus, tmp_path, monkeypatch):
     replace, calls = os.replace, []
 
     def failing(source, target):
         if "-of-" in str(target):
             calls.append(target)
-            if len(calls) > fail_after:
+            if len(calls) > 5:
                 raise KeyboardInterrupt
         replace(source, target)
 
@@ -132,12 +125,11 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
     ("damage", "message"),
     [
         (lambda manifest: [], "is not a manifest of records"),
-        (lambda manifest: {"splits": {}}, "is not a manifest of records"),
         (lambda manifest: {"name": "web app", "splits": "none"}, "is not a manifest of records"),
         (lambda manifest: manifest["splits"]["eval"].update(files=["a"]) or manifest, "is not a manifest of records"),
         (lambda manifest: manifest | {"of_another_version": 1}, "of_another_version 1, now None"),
     ],
-    ids=["list", "no splits", "of another program", "no files", "one key more"],
+    ids=["list", "of another program", "no files", "one key more"],
 )
 def test_a_damaged_or_foreign_manifest_is_named(build, build_corpus, tmp_path, damage, message):
     shutil.copytree(build(), tmp_path, dirs_exist_ok=True)
@@ -150,46 +142,51 @@ def test_a_damaged_or_foreign_manifest_is_named(build, build_corpus, tmp_path, d
                 read_examples(patterns, 4, training=True)
 
 
+@pytest.fixture
+def built(monkeypatch):
+    """The numbers of the shards that are built."""
+    numbers, make = [], Worker.build
+    monkeypatch.setattr(Worker, "build", lambda *task: numbers.append(task[1]) or make(*task))
+    return numbers
+
+
 def inodes(folder):
     """Of every record file; equal for a file that was only renamed."""
     return {path.name: path.stat().st_ino for path in folder.glob("*.tfrecord")}
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["lost", "lost, and a report too"])
-def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, tmp_path, monkeypatch, kill):
+def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, built, tmp_path):
+    """And a part whose report was lost while it was."""
     folder = shutil.copytree(one_worker, tmp_path / "data")
     next(folder.glob("train-00001-*")).unlink()
     before = inodes(folder)
-    if kill:
-        cut_off(folder)
-        (folder / ".parts/shard-000005.json").write_bytes(b"")
-        del before["train-00005-of-" + next(iter(before)).split("-of-")[1]]
-    built, make = [], Worker.build
-    monkeypatch.setattr(Worker, "build", lambda *task: built.append(task[1]) or make(*task))
+    cut_off(folder)
+    (folder / ".parts/shard-000005.json").write_bytes(b"")
+    del before["train-00005-of-" + next(iter(before)).split("-of-")[1]]
+    built.clear()
     build_corpus(folder)
-    assert built == ([1, 5] if kill else [1])
+    assert built == [1, 5]
     assert contents(folder) == contents(one_worker)
     assert before.items() <= inodes(folder).items()
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["lost", "cut off while it is built again"])
 def test_a_lost_file_of_a_folder_made_of_other_pieces_is_not_built_alone(
-    one_worker, build_corpus, cut_off, tmp_path, monkeypatch, cut
+    one_worker, build_corpus, cut_off, built, tmp_path, cut
 ):
     # Equal documents are dealt by piece, so one shard of other pieces would lose or repeat some.
     folder = shutil.copytree(one_worker, tmp_path / "data")
     next(folder.glob("train-00001-*")).unlink()
     if cut:
         cut_off(folder)
-        run = json.loads((folder / ".parts/run.json").read_text())
+        run = files.read_json(folder / ".parts/run.json")
         assert run.pop("section_bytes") and run["needed"] == [1]
-        (folder / ".parts/run.json").write_text(json.dumps(run))
+        files.write_json(folder / ".parts/run.json", run)
     else:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = files.read_json(folder / "manifest.json")
         manifest["inputs"]["section_bytes"] += 1
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-    built, make = [], Worker.build
-    monkeypatch.setattr(Worker, "build", lambda *task: built.append(task[1]) or make(*task))
+        files.write_json(folder / "manifest.json", manifest)
+    built.clear()
     build_corpus(folder)
     assert built == list(range(len(inodes(one_worker))))
     assert contents(folder) == contents(one_worker)
@@ -218,20 +215,6 @@ def test_of_a_changed_corpus_only_the_shards_that_changed_are_built(tokenizer, t
     assert contents(data) == contents(tmp_path / "fresh")
 
 
-def test_a_file_that_is_whole_again_goes_on_with_what_is_done(tokenizer, tmp_path):
-    rows = [json.dumps({"text": f"Line one of {n}.\nLine two of {n}.\nLine three of {n}."}) for n in range(600)]
-    whole = {
-        f"{name}.jsonl.gz": gzip.compress("\n".join(some).encode(), mtime=0)
-        for name, some in (("a", rows[:300]), ("b", rows[300:]))
-    }
-    with pytest.raises(UserError, match="damaged"):
-        build_text(tmp_path, whole | {"b.jsonl.gz": whole["b.jsonl.gz"][:-30]}, tokenizer, chunk_megabytes=0.01)
-    assert list((tmp_path / "data/.parts").glob("piece-*.json"))
-    for name in ("data", "fresh"):
-        build_text(tmp_path, whole, tokenizer, name, chunk_megabytes=0.01)
-    assert contents(tmp_path / "data") == contents(tmp_path / "fresh")
-
-
 def test_two_builds_in_one_folder_are_refused(build_corpus, tmp_path):
     with files.locked(tmp_path), pytest.raises(UserError, match="another process is at work"):
         build_corpus(tmp_path)
@@ -248,22 +231,20 @@ def test_overwrite_removes_only_what_the_build_wrote(one_worker, build_corpus, t
     assert len(inodes(folder)) == 3
 
 
-@pytest.mark.parametrize("settings", [{"chunk_megabytes": 0.03}, PERMUTATION], ids=["masked", "permutation"])
-def test_a_part_that_was_cut_off_is_built_again(build, build_corpus, cut_off, tmp_path, settings):
-    config = BuildSettings(**SMALL | settings)
-    cut_off(tmp_path, config)
+def test_a_part_that_was_cut_off_is_built_again(one_worker, build_corpus, cut_off, tmp_path):
+    cut_off(tmp_path)
     part = tmp_path / ".parts/shard-000002.tfrecord"
     part.write_bytes(part.read_bytes()[:-9])
     (tmp_path / ".parts/shard-000003.tfrecord").unlink()
     # What a process was writing that is no more: none has such a number.
     unfinished = tmp_path / ".manifest.4194305.partial.json"
     unfinished.write_text("{")
-    build_corpus(tmp_path, config)
+    build_corpus(tmp_path)
     assert not unfinished.exists()
-    assert contents(tmp_path) == contents(build(**settings))
+    assert contents(tmp_path) == contents(one_worker)
 
 
-@pytest.mark.parametrize("what, size", [("*.spill", 0.5), ("*.spill", 0), ("*.json", 0.5), ("*.json", 0)])
+@pytest.mark.parametrize("what, size", [("*.spill", 0.5), ("*.json", 0)])
 def test_what_was_cut_off_between_the_passes_is_made_again(one_worker, build_corpus, cut_off, tmp_path, what, size):
     """As a power cut leaves files that nobody waited for."""
     cut_off(tmp_path, owner=Worker, method="build")

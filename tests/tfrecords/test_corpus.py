@@ -62,13 +62,8 @@ def test_files_of_several_globs_come_once_and_sorted(tmp_path):
         ("a.jsonl", b"[1]", "it is a list"),
         ("a.txt.gz", gzip.compress(b"x" * 9999, mtime=0)[:-9], "is damaged"),
         ("a.txt.gz", b"no gzip", "cannot read corpus file"),
-        ("a.txt", "schön, größer\n".encode("latin-1") * 20, "text in another encoding, such as Latin-1"),
-        ("a.txt", "这部电影很好看\n".encode("gb18030") * 20, "text in another encoding"),
     ],
-    ids=[
-        *("half a line", "nested too deep", "no field", "a number", "null", "no object", "cut off", "no gzip"),
-        *("Latin-1", "GB 18030"),
-    ],
+    ids=["half a line", "nested too deep", "no field", "a number", "null", "no object", "cut off", "no gzip"],
 )
 def test_bad_files_are_named_with_what_is_wrong(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
