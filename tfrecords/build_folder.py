@@ -101,7 +101,8 @@ class BuildFolder:
             return run
         needed, shards, size = run.get("needed", ...), run.get("shards"), run.get("section_bytes")
         is_whole = needed is None or (isinstance(needed, list) and all(type(shard) is int for shard in needed))
-        is_whole &= isinstance(shards, list) and isinstance(size, int) and isinstance(run.get("stamp"), str)
+        # Earlier versions noted no section_bytes.
+        is_whole &= isinstance(shards, list) and isinstance(size, int | None) and isinstance(run.get("stamp"), str)
         if not is_whole or not isinstance(run.get("description"), dict):
             raise self._damaged(_RUN, "it does not describe a build")
         return run
