@@ -53,6 +53,7 @@ WORDS = X | {
     "masked_lm_ids": IDS[:, 1:5],
     "masked_lm_weights": (np.arange(4) < PREDICTED[:, None]).astype("float32"),
 }
+PAIRS = WORDS | {"next_sentence_labels": (CLASSES[:, None] > 0).astype("int32")}
 PACKED = WORDS | {
     "sequence_ids": (np.arange(LENGTH) >= 4) * np.ones((ROWS, 1), "int32"),
     "sequence_starts": np.tile([[0, 4]], (ROWS, 1)).astype("int32"),
@@ -116,12 +117,15 @@ def sums():
 # By the kind of loss: the model, and a batch.
 KINDS = {
     "tags": (tagger, (X, *TAGS)),
+    "words and pairs": (lambda: AlbertPretrainer(CONFIG), (PAIRS,)),
     "packed": (lambda: AlbertPretrainer(CONFIG), (PACKED,)),
     "words, halting": (lambda: AlbertPretrainer(HALTING, pair_task=None), (WORDS,)),
     "permutation": (lambda: XlnetPretrainer(RELATIVE), (WORDS,)),
+    "classes": (classifier, (X, CLASSES)),
     "class weights": (classifier, (X, CLASSES, WEIGHTS)),
     "regularized": (regularized, (X, CLASSES)),
     "sum": (sums, (X, CLASSES)),
+    "early exit": (lambda: classifier(DEEP, early_exit=True), (X, CLASSES, WEIGHTS)),
     "learned exit": (lambda: classifier(DEEP, early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
     "tags, learned exit": (lambda: tagger(DEEP, early_exit=LearnedExit()), (X, *TAGS)),
     "distilled": (distilled(classifier), (X, CLASSES, WEIGHTS)),
