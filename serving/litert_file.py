@@ -68,7 +68,7 @@ class PaddedBatch:
 
 
 class LiteRtEncoder(InferenceEncoder):
-    """The float32 encoder without removal of padding."""
+    """The encoder of LiteRT files: float32, and padding is computed too."""
 
     is_plain, rows_class = True, Rectangle
 

@@ -86,6 +86,7 @@ def without(values, lost):
         (BERT | BASE_CLASS, dict(vars(AlbertConfig.from_dict(BERT | {"transformers_version": "4.40.0"})))),
         (XLNET | {"n_token": 30, "d_head": 4, "untie_r": True}, dict(hidden_act="gelu", embedding_size=16)),
         (XLNET | {"vocab_size": 30, "model_type": "xlnet"}, dict(hidden_act="gelu_erf")),
+        (AlbertConfig.named("xlnet_base").to_dict(), dict(hidden_act="gelu", type_vocab_size=4)),
     ],
 )
 def test_published_files_are_read_as_they_are(values, expected):

@@ -61,7 +61,7 @@ def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
 
 
 class Relations:
-    """A batch's masks, segments and distances, the same at every step.
+    """A batch's masks, segments and distances, computed once for all steps of the encoder.
 
     Content tokens may be followed by queries, which know a target's position but not its word. Queries attend to
     content; no token attends to queries (XLNet's query stream, section 2.3).
