@@ -112,9 +112,14 @@ def cells(data: Path, pattern: str, *columns: int, skip: int = 1) -> list[tuple[
     return [tuple(row[one] for one in columns) for row in table(path)[skip:] if len(row) > max(columns)]
 
 
+def sentences_of(paragraph: str) -> list[str]:
+    """Returns a paragraph's sentences."""
+    return [one for one in re.split(r"(?<=[.!?]) +", paragraph) if one]
+
+
 def beginning(paragraph: str, length: int = 300) -> str:
-    """Returns a paragraph's first sentences, of at most `length` characters together if the first one is no longer."""
-    sentences = re.split(r"(?<=[.!?]) +", paragraph)
+    """Returns a paragraph's first sentence, and those after it up to `length` characters in all."""
+    sentences = sentences_of(paragraph)
     ends = list(itertools.accumulate(len(one) + 1 for one in sentences))
     return " ".join(one for one, end in zip(sentences, ends) if end <= length + 1 or end == ends[0])
 
@@ -135,7 +140,7 @@ def main(data: Path, out: Path) -> None:
     draw, taken = random.Random(0), Taken(data)
     wiki = list(articles(data))
     paragraphs = [one for _, texts in wiki for one in texts]
-    sentences = [one for text in paragraphs for one in re.split(r"(?<=[.!?]) +", text) if 20 < len(one) <= 400]
+    sentences = [one for text in paragraphs for one in sentences_of(text) if 20 < len(one) <= 400]
     sentences = draw.sample(list(dict.fromkeys(sentences)), 320_000)
     labelled = of_training(data)
     glue = {"CoLA": (3,), "SST-2": (0,), "MRPC": (3, 4), "RTE": (1, 2)}
@@ -161,9 +166,7 @@ def main(data: Path, out: Path) -> None:
     pairs = {
         "Wikipedia: title, first paragraph": [(title, beginning(texts[0])) for title, texts in wiki if texts],
         "Wikipedia: neighbouring paragraphs": [tuple(map(beginning, pair)) for pair in draw.sample(neighbours, 4_000)],
-        "Wikipedia: sentence of a passage, the passage": [
-            (draw.choice(list(filter(None, re.split(r"(?<=[.!?]) +", one)))), one) for one in passages
-        ],
+        "Wikipedia: sentence of a passage, the passage": [(draw.choice(sentences_of(one)), one) for one in passages],
     }
     rows = [row for name, some in (pairs | labelled).items() for row in taken.rows(f"pairs: {name}", some, 2)]
     with (out / "pairs.csv").open("w", newline="", encoding="utf-8") as file:

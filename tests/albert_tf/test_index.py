@@ -123,6 +123,13 @@ def test_a_killed_build_goes_on(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(indices, "_encoded", until_the_third)
     with pytest.raises(KeyboardInterrupt):
         indices.build_index(loaded, TEXTS, tmp_path / "index", "float32", 32)
+    state = tmp_path / "index" / "progress.json"
+    whole = json.loads(state.read_text())
+    for done in ("40", -1, len(TEXTS) + 1):
+        state.write_text(json.dumps(whole | {"done": done}))
+        with refused("progress.json' is damaged: 'done' is .*; remove it"):
+            indices.build_index(loaded, TEXTS, tmp_path / "index", "float32", 32)
+    state.write_text(json.dumps(whole))
     index = indices.build_index(loaded, TEXTS, tmp_path / "index", "float32", 32)
     assert parts == [20, 20, 16, 16]
     np.testing.assert_allclose(index.vectors, loaded.encode_document(TEXTS), atol=1e-5)

@@ -23,7 +23,7 @@ from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
-from tests.albert_tf.refusals import assert_refused, changed, lines
+from tests.albert_tf.refusals import assert_refused, changed, lines, refused
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -113,6 +113,13 @@ def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, unmeasured, mo
         patch.setattr(running, "row_of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             running.run(settings)
+    table = tmp_path / "out" / "table.json"
+    whole = json.loads(table.read_text())
+    for damage in ({"rows": [1]}, {"rows": [{"title": "a"}]}, {"rows": None}):
+        table.write_text(json.dumps(whole | damage))
+        with refused("table.json' is damaged; remove it"):
+            running.run(settings)
+    table.write_text(json.dumps(whole))
     capsys.readouterr()
     titles = [row["title"] for row in report_of(running.run(settings))["table"]]
     said = capsys.readouterr().out
