@@ -3,13 +3,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 from tqdm import tqdm
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, say_next
 from tfrecords.manifest import MANIFEST, listed_files, word_rule_of
-from tfrecords.reader import describe_records, read_examples
+from tfrecords.reader import describe_records, read_examples, read_file
 from tfrecords.statistics import Statistics, readable
 from tfrecords.tokenizers.base import description_in
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -60,12 +61,22 @@ def _tokenizer_beside(folder: Path) -> Path:
 def _check_sums(paths: list[Path]) -> None:
     for path in progress_bar(paths, desc="checksums", unit=" files"):
         if not (path.parent / MANIFEST).exists():
+            _check_records(path)
             continue
         sums = {file["name"]: file["sha256"] for file in listed_files(files.read_json(path.parent / MANIFEST))}
         if files.sha256(path) != sums[path.name]:
             raise UserError(
                 f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"
             )
+
+
+def _check_records(path: Path) -> None:
+    count = 0
+    try:
+        for _ in read_file(str(path)):
+            count += 1
+    except tf.errors.DataLossError as error:
+        raise UserError(f"'{path}' is damaged after {count:,} records; copy it again or build it anew") from error
 
 
 def _rule_shares(manifest: dict[str, Any]) -> np.ndarray:

@@ -135,7 +135,7 @@ class Sentences(msgspec.Struct):
     """A sentence, and others to compare."""
 
     source_sentence: str
-    sentences: list[str]
+    sentences: Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class SimilarityBody(TruncatingBody, kw_only=True):

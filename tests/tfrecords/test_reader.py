@@ -312,3 +312,13 @@ def test_inspection_of_all_checks_every_byte(build, tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="checksum"):
         inspect_examples.main(inspect_examples.InspectSettings(input=str(path.parent), sample=0))
+
+
+def test_inspection_of_all_names_a_damaged_file_of_another_program(build, tmp_path):
+    write_foreign(tmp_path)
+    path = tmp_path / "03.tfrecord"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"03\.tfrecord' is damaged after 16 records"):
+        inspect_examples.main(inspect_examples.InspectSettings(input=str(tmp_path), sample=0, tokenizer=str(build())))
