@@ -40,6 +40,7 @@ FOUND = [
     changed("tokenizers", "wordpiece.json", "tokenizer.json", to="null"),
     changed("tokenizers", "bpe.json", "tokenizer.json", "model", "vocab", "a", to=0.5),
     changed("tokenizers", "unigram.json", "tokenizer.json", "model", "vocab", to=[["[CLS]", 0.0, 1]]),
+    changed("tokenizers", "bpe.json", "tokenizer.json", "model", "unk_token", to="["),
 ]
 
 

@@ -112,7 +112,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def _reserved(self) -> set[str]:
-        return {token.content for token in self.rules.added if token.special} | set(self.rules.roles.values())
+        return self.rules.reserved
 
     @cached_property
     def _merges(self) -> np.ndarray:

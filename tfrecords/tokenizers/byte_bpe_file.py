@@ -50,6 +50,11 @@ class ByteBPERules:
     separators_between: int = 2
     second_segment_id: int = 0
 
+    @property
+    def reserved(self) -> set[str]:
+        """The strings of special tokens, which no merge makes."""
+        return {token.content for token in self.added if token.special} | set(self.roles.values())
+
     def as_values(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
         for token in values["added"]:
@@ -154,6 +159,8 @@ def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
     absent = [byte for byte, character in enumerate(byte_characters()) if character not in rules.ids]
     if set(absent) - _NEVER:
         raise UserError(f"'{where}' has no piece for the byte {absent[0]:#04x}; it is not a byte-level BPE vocabulary")
+    if shared := rules.reserved & set(byte_characters()):
+        raise UserError(f"'{where}' has the special token {min(shared)!r}, which is the piece of a byte; rename it")
     for number, (left, right) in enumerate(rules.merges, 1):
         for piece in (left, right, left + right):
             if piece not in rules.ids:

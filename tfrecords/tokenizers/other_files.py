@@ -32,10 +32,11 @@ class Known(NamedTuple):
 
     def lets_pass(self, value: Any, kind: str) -> bool:
         applies = self.values is not ANY and (not self.kinds or kind in self.kinds)
-        return value is None or not applies or value in self.values
+        return value is None or not applies or _is_among(value, self.values)
 
 
 FOLLOWED = "followed"
+_TRUE_OR_FALSE = (True, False)
 _ROWS = "rows are framed, cut and padded by max_seq_length, not by the file"
 _DECODING = "it changes texts made of ids, and no ids"
 _NOTE = "a note of who wrote the file"
@@ -77,9 +78,9 @@ CLASS_PAIRS = dict.fromkeys(("mpnet", *FAIRSEQ_PIECES), (2, 0))
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
-    **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "do_lower_case", "strip_accents"),
-    **_all(FOLLOWED, "keep_accents", "tokenize_chinese_chars", "trim_offsets"),
-    **_all(FOLLOWED, "model_max_length", "max_len"),
+    **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "model_max_length", "max_len"),
+    **_all(FOLLOWED, "do_lower_case", "strip_accents", "keep_accents", values=_TRUE_OR_FALSE),
+    **_all(FOLLOWED, "tokenize_chinese_chars", "trim_offsets", values=_TRUE_OR_FALSE),
     **_all(_ONLY, "add_prefix_space", values=(True,), kinds=("sentencepiece",)),
     **_all(_ONLY, "do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
     **_all(_ONLY, "never_split", values=([],), kinds=("wordpiece",)),
@@ -107,8 +108,7 @@ CONFIG = {
 # tokenizer.json: the parts, in each its steps, and of each step its keys.
 _MORE = {"version": ("1.0",), "truncation": ANY, "padding": ANY, "decoder": ANY}
 WITHOUT_EFFECT = {"truncation": _ROWS, "padding": _ROWS, "decoder": _DECODING}
-_TRUE_OR_FALSE = (True, False)
-_BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), (True, False))
+_BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), _TRUE_OR_FALSE)
 _BYTES = {"add_prefix_space": _TRUE_OR_FALSE, "trim_offsets": _TRUE_OR_FALSE, "use_regex": _TRUE_OR_FALSE}
 FRAMES = {
     "TemplateProcessing": {"single": ANY, "pair": ANY, "special_tokens": ANY},
@@ -248,8 +248,13 @@ def _check_step(step: dict[str, Any], known: dict[str, dict[str, tuple | None]],
 
 def _check_keys(values: dict[str, Any], known: dict[str, tuple | None], name: str, where: str) -> None:
     for key, value in values.items():
-        if value is not None and (key not in known or (known[key] is not ANY and value not in known[key])):
+        if value is not None and (key not in known or (known[key] is not ANY and not _is_among(value, known[key]))):
             raise _refused(where, f"has {key}={_short(value)} ({name})")
+
+
+def _is_among(value: Any, values: tuple) -> bool:
+    # To Python, 0 and 1 equal false and true.
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)
 
 
 def _refused(where: str, said: str) -> UnknownTokenizer:
