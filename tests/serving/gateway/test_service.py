@@ -119,7 +119,11 @@ def test_a_long_list_of_ids_does_not_make_all_others_as_long(shared_gateway):
             b'{"inputs": "a", "normalize": true, "parameters": {"normalize": false}}',
             "the field 'normalize' has another value under 'parameters' than beside it; give it once",
         ),
-        ("/similarity", b'{"inputs": {"source_sentence": "a", "sentences": []}}', "length >= 1 - at `$.inputs.sentences`"),
+        (
+            "/similarity",
+            b'{"inputs": {"source_sentence": "a", "sentences": []}}',
+            "length >= 1",
+        ),
     ],
     ids=["bytes", "depth", "parameters", "no sentences"],
 )
