@@ -23,6 +23,8 @@ def changed(target: str, seed: str, *path, to) -> tuple[str, bytes]:
     return target, json.dumps(document).encode()
 
 
+# A SentencePiece model with a piece that is not UTF-8.
+_OTHER_PIECE = (SEEDS / "vocabularies" / "sentencepiece").read_bytes().replace(b"\n\1m\x15", b"\n\1\xd6\x15")
 # What once raised what it should not have, or took too much.
 FOUND = [
     changed("configurations", "xlnet.json", "xlnet_config.json", "n_head", to=0),
@@ -41,6 +43,7 @@ FOUND = [
     changed("tokenizers", "bpe.json", "tokenizer.json", "model", "vocab", "a", to=0.5),
     changed("tokenizers", "unigram.json", "tokenizer.json", "model", "vocab", to=[["[CLS]", 0.0, 1]]),
     changed("tokenizers", "bpe.json", "tokenizer.json", "model", "unk_token", to="["),
+    ("vocabularies", _OTHER_PIECE),
 ]
 
 

@@ -62,12 +62,13 @@ class SentencePieceTokenizer(Tokenizer):
                 )
             vocabulary = with_albert_normalization(vocabulary, lower_case, keep_accents)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)
+            pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
         except UserError:
             raise
         except Exception as error:  # protobuf and sentencepiece raise types of their own
             raise UserError(f"tokenizer '{path}' is not a SentencePiece model; WordPiece ends in .txt") from error
         super().__init__(vocabulary, lower_case, keep_accents)
-        self.pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+        self.pieces = pieces
         self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
         names = next((names for names in ROLES if names[0] in self.pieces), ROLES[0])
         self.cls_id, self.sep_id, self.mask_id = (self._special(name, path) for name in names)
