@@ -77,6 +77,7 @@ def test_a_large_compressed_body_is_inflated_in_its_turn(server):
     cut = large[:1500]
     with api._turn(2**20, float("inf")):
         late = time.monotonic() - 29.9
+        assert api.answer("POST", PREDICT, packed, large, late - 2).status == 504
         assert api.answer("POST", PREDICT, packed, large, late).status == 504
         assert api.answer("POST", PREDICT, packed, cut, late).status == 504, "cut off, which nobody has seen yet"
         assert api.answer("POST", PREDICT, packed, gzip.compress(BODY)).status == 200
