@@ -10,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+from serving.model_server import json_request
 from serving.model_server.json_values import parse_object
 from serving.model_server.rest import RestApi
 from serving.model_server.status import StatusError
@@ -77,7 +78,6 @@ def test_a_large_compressed_body_is_inflated_in_its_turn(server):
     cut = large[:1500]
     with api._turn(2**20, float("inf")):
         late = time.monotonic() - 29.9
-        assert api.answer("POST", PREDICT, packed, large, late - 2).status == 504
         assert api.answer("POST", PREDICT, packed, large, late).status == 504
         assert api.answer("POST", PREDICT, packed, cut, late).status == 504, "cut off, which nobody has seen yet"
         assert api.answer("POST", PREDICT, packed, gzip.compress(BODY)).status == 200
@@ -100,6 +100,18 @@ def test_parsing_counts_in_the_time_limit_unless_there_is_none(server, start_ser
     # Valid bodies take the fast parser, which cannot be stopped: the time is looked at after it.
     with pytest.raises(StatusError, match="the time limit of the request passed while it was parsed"):
         parse_object(b'{"inputs": 1}', late)
+
+
+def test_a_request_whose_time_passes_while_its_tensors_are_made_is_not_run(server, monkeypatch):
+    def slow(*arguments):
+        time.sleep(0.2)
+        return predict_inputs(*arguments)
+
+    predict_inputs = json_request.predict_inputs
+    monkeypatch.setattr(json_request, "predict_inputs", slow)
+    late = time.monotonic() - 29.9
+    answer = RestApi(server.server.core, RequestLog("")).answer("POST", PREDICT, {}, BODY, late)
+    assert (answer.status, b"passed before its run" in answer.body) == (504, True)
 
 
 def test_cross_origin_requests_are_answered_where_the_flag_allows_them(start_server, server):
