@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import errno
+import gc
 import logging
 import os
 import re
@@ -51,6 +52,8 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
     for sentence in find_collisions():
         print(f"warning: {sentence}", file=sys.stderr)
+    # Python's last collection would search all objects of TensorFlow and Keras: more than a second, to free nothing.
+    atexit.register(gc.freeze)
     insist_when_interrupted()
     try:
         app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__, settings_class))
