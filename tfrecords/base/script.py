@@ -83,6 +83,9 @@ def start_tensorflow() -> None:
     """Imports TensorFlow without its messages; commands call it once their flags are right, since it takes seconds."""
     import tfrecords.base.quiet_tensorflow  # noqa: F401
 
+    # What is imported stays; later collections need not search it.
+    gc.freeze()
+
 
 def leave_a_closed_pipe() -> NoReturn:
     """Ends the process quietly when its output's reader has gone, as `| head` does."""

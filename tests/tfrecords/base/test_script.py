@@ -137,3 +137,27 @@ def test_the_next_export_is_named_after_the_models_folder(tmp_path, monkeypatch,
         script.say_export(model, "--check")
         command = f"next: python -m serving.export --model={model} --output_dir=models/{name} --check\n"
         assert capsys.readouterr().err == command
+
+
+_LEAVES_A_CYCLE = """
+from tfrecords.base.script import run_main
+
+class Cycle:
+    def __init__(self):
+        self.self = self
+
+    def __del__(self):
+        print("collected")
+
+def main():
+    Cycle()
+    print("done")
+
+run_main(main)
+"""
+
+
+def test_a_command_ends_without_a_last_collection():
+    """With TensorFlow's objects it would take more than a second."""
+    ended = subprocess.run([sys.executable, "-c", _LEAVES_A_CYCLE], capture_output=True, text=True)
+    assert (ended.stdout, ended.returncode) == ("done\n", 0)
