@@ -424,6 +424,12 @@ def test_a_damaged_history(content, tmp_path):
     refused(History, tmp_path, "history.csv' is damaged: .*; remove it")
 
 
+@pytest.mark.parametrize("content", ["[]", '{"tables": {}}', '{"job": 3, "tables": {}}', '{"job": {}, "tables": [1]}'])
+def test_a_damaged_record_of_answers(content, tmp_path):
+    (tmp_path / "manifest.json").write_text(content)
+    refused(read_records, tmp_path, "manifest.json' is not of this version of serving.score")
+
+
 def test_a_message_is_one_line_whatever_it_names():
     assert str(UserError("a\n\x1b[2J\ud800\u202e é")) == r"a\n\x1b[2J\ud800\u202e é"
     assert len(str(UserError("x" * 10**6))) < 5000

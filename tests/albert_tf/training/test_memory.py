@@ -74,6 +74,10 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
         assert fitted(tiny_settings, tmp_path, batch, memory_gb=8.0)[0].gradient_accumulation_steps == 32
     with pytest.raises(UserError, match="in 32 parts, and 2 devices cannot share 96 examples so; go on with as many"):
         fitted(tiny_settings, tmp_path, batch=96, replicas=2)
+    for damaged in ('"x"', "-1", "[2]"):
+        (tmp_path / "run.json").write_text(f'{{"gradient_accumulation_steps": {damaged}}}')
+        with pytest.raises(UserError, match="run.json' is damaged: its gradient_accumulation_steps is "):
+            fitted(tiny_settings, tmp_path)
 
 
 @pytest.mark.parametrize(
