@@ -145,8 +145,8 @@ def records(folder: Path):
         try:
             for _ in read_examples(str(path), batch_size=2, training=False):
                 pass
-        except tf.errors.OpError:
-            # TensorFlow says where a record is damaged.
+        except (tf.errors.OpError, UnicodeDecodeError):
+            # TensorFlow says where a record is damaged; its message may quote bytes that are not UTF-8.
             pass
 
     return check

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import types_pb2
@@ -113,11 +114,21 @@ def gateway(folder: Path):
     return check
 
 
+class _Model(FakeModel):
+    """Refuses tensors of other shapes than its signatures', as a graph does."""
+
+    def __call__(self, request, context):
+        try:
+            return super().__call__(request, context)
+        except Exception as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
 _LIVES: list[asyncio.Task] = []
 
 
 async def _started(stack: contextlib.ExitStack, kind: str) -> Gateway:
-    model = stack.enter_context(StandIn(FakeModel(kind), signatures=SIGNATURES[kind], threads=4))
+    model = stack.enter_context(StandIn(_Model(kind), signatures=SIGNATURES[kind], threads=4))
     options = GatewayOptions(connection=Connection(model.target, attempts=1), models=("default",), check_s=3600.0)
     one, begin = Gateway(options), [{"type": "lifespan.startup"}]
 

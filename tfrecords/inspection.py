@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tqdm import tqdm
 
 from tfrecords.base import files
@@ -73,9 +74,10 @@ def _check_sums(paths: list[Path]) -> None:
 def _check_records(path: Path) -> None:
     count = 0
     try:
-        for _ in read_file(str(path)):
+        for record in read_file(str(path)).as_numpy_iterator():
+            tf.train.Example.FromString(record)
             count += 1
-    except tf.errors.DataLossError as error:
+    except (tf.errors.DataLossError, DecodeError) as error:
         raise UserError(f"'{path}' is damaged after {count:,} records; copy it again or build it anew") from error
 
 

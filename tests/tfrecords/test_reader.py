@@ -316,9 +316,17 @@ def test_inspection_of_all_checks_every_byte(build, tmp_path):
 
 def test_inspection_of_all_names_a_damaged_file_of_another_program(build, tmp_path):
     write_foreign(tmp_path)
+    settings = inspect_examples.InspectSettings(input=str(tmp_path), sample=0, tokenizer=str(build()))
     path = tmp_path / "03.tfrecord"
-    content = bytearray(path.read_bytes())
+    whole = path.read_bytes()
+    content = bytearray(whole)
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"03\.tfrecord' is damaged after 16 records"):
-        inspect_examples.main(inspect_examples.InspectSettings(input=str(tmp_path), sample=0, tokenizer=str(build())))
+        inspect_examples.main(settings)
+    with tf.io.TFRecordWriter(str(tmp_path / "one")) as writer:
+        writer.write(b"\xc2\x01")
+    path.write_bytes(whole + (tmp_path / "one").read_bytes())
+    (tmp_path / "one").unlink()
+    with pytest.raises(UserError, match=r"03\.tfrecord' is damaged after 33 records"):
+        inspect_examples.main(settings)

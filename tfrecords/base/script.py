@@ -134,12 +134,16 @@ def _by_name(text: str) -> str:
     return re.sub(r"python -m ([\w.]+)", lambda found: names.get(found[1], found[0]), text)
 
 
+_DAMAGED_RECORD = ("corrupted record at", "truncated record at", "Could not parse example input")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _explained(error: Exception) -> str | None:
     kind, text = type(error).__name__, str(error)
-    if kind == "DataLossError" and any(words in text for words in ("corrupted record", "truncated record")):
+    if isinstance(error, UnicodeDecodeError):
+        # TensorFlow's message quotes the bytes of a record, and Python cannot read it.
+        text = error.object.decode(errors="replace")
+    if any(words in text for words in _DAMAGED_RECORD):
         return (
             "a record file is damaged; "
             "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew"

@@ -76,7 +76,7 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
         fitted(tiny_settings, tmp_path, batch=96, replicas=2)
     for damaged in ('"x"', "-1", "[2]"):
         (tmp_path / "run.json").write_text(f'{{"gradient_accumulation_steps": {damaged}}}')
-        with pytest.raises(UserError, match="run.json' is damaged: its gradient_accumulation_steps is "):
+        with pytest.raises(UserError, match=r"run\.json' is damaged: its gradient_accumulation_steps is "):
             fitted(tiny_settings, tmp_path)
 
 

@@ -32,6 +32,10 @@ class ResourceExhaustedError(Exception):
     """Named as TensorFlow's."""
 
 
+class DataLossError(Exception):
+    """Named as TensorFlow's."""
+
+
 class UnavailableError(Exception):
     """Named as TensorFlow's."""
 
@@ -46,6 +50,8 @@ class UnavailableError(Exception):
         (OSError("Can't write data (error message = 'No space left on device')"), "the disk is full"),
         (ResourceExhaustedError("x.tfrecord; No space left on device"), "the disk is full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "make room, then give the same command again"),
+        (DataLossError("corrupted record at 3"), "a record file is damaged; python -m tfrecords.inspect_examples"),
+        (UnicodeDecodeError("utf-8", b"Could not parse example input, value: '\xc2'", 40, 41, "x"), "a record file is"),
         (UnavailableError("Collective ops is aborted by: connection refused"), "another process of this run is gone"),
     ],
 )
