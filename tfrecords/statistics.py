@@ -88,9 +88,17 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
     """Returns an example as text, with predicted tokens as {word -> input} and the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
+    slots = np.flatnonzero(features["masked_lm_weights"][row])
+    positions, labels = (features[f"masked_lm_{name}"][row, slots] for name in ("positions", "ids"))
+    if (largest := max([*ids, *labels], default=0)) >= tokenizer.vocab_size:
+        raise UserError(
+            f"an example has the id {largest}, and the tokenizer {tokenizer.vocab_size} pieces; name the one of the "
+            "records with --tokenizer"
+        )
+    if (last := max(positions, default=0)) >= len(ids):
+        raise UserError(f"an example of {len(ids)} tokens masks position {last}; build the records anew")
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
-    for slot in np.flatnonzero(features["masked_lm_weights"][row]):
-        position, label = features["masked_lm_positions"][row, slot], features["masked_lm_ids"][row, slot]
+    for position, label in zip(positions, labels):
         pieces[position] = f"{{{tokenizer.id_to_piece(int(label))} -> {pieces[position]}}}"
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
 

@@ -14,6 +14,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
 from tfrecords.statistics import Statistics, original_ids
+from tfrecords.statistics import readable
 from tfrecords.tokenizers.loading import load_tokenizer
 
 WIDTHS = {"input_ids": 64, "input_mask": 64, "segment_ids": 64, "next_sentence_labels": 1}
@@ -330,3 +331,14 @@ def test_inspection_of_all_names_a_damaged_file_of_another_program(build, tmp_pa
     (tmp_path / "one").unlink()
     with pytest.raises(UserError, match=r"03\.tfrecord' is damaged after 33 records"):
         inspect_examples.main(settings)
+
+
+@pytest.mark.parametrize(
+    ("ids", "position", "said"),
+    [([2, 5, 3], 3, "of 3 tokens masks position 3"), ([2, 10**6, 3], 1, "has the id 1000000, and the tokenizer")],
+)
+def test_examples_that_cannot_be_shown_are_refused(build, ids, position, said):
+    values = {"input_ids": ids, "input_mask": [1] * 3, "masked_lm_positions": [position], "masked_lm_ids": [4]}
+    features = {name: np.array([value]) for name, value in values.items()} | {"masked_lm_weights": np.ones([1, 1])}
+    with pytest.raises(UserError, match=said):
+        readable(features, 0, load_tokenizer(build()))
