@@ -13,8 +13,7 @@ from tfrecords import inspect_examples
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
-from tfrecords.statistics import Statistics, original_ids
-from tfrecords.statistics import readable
+from tfrecords.statistics import Statistics, original_ids, readable
 from tfrecords.tokenizers.loading import load_tokenizer
 
 WIDTHS = {"input_ids": 64, "input_mask": 64, "segment_ids": 64, "next_sentence_labels": 1}
