@@ -205,7 +205,11 @@ def test_time_limits(monkeypatch):
 def test_timeout_waits_for_company_but_a_full_batch_goes_at_once():
     batched = Batched("max_batch_size { value: 2 } batch_timeout_micros { value: 3000000000 }")
     with ThreadPoolExecutor(2) as pool:
-        results = [future.result(60) for future in [pool.submit(batched.batching.run, x(v), ["y"]) for v in (1, 2)]]
+        first = pool.submit(batched.batching.run, x(1), ["y"])
+        assert wait_for(lambda: batched._waiting() or batched.runs)
+        (queue,) = batched.batching._queues.values()
+        assert queue.ready_at() > time.monotonic() + 2000
+        results = [future.result(60) for future in [first, pool.submit(batched.batching.run, x(2), ["y"])]]
     assert sorted(float(result[0].item()) for result in results) == [2, 4]
     assert len(batched.runs) == 1
 
