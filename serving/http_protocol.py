@@ -132,7 +132,7 @@ class NoRoom(Exception):
 
 
 class Room:
-    """Limits the bytes that all requests' bodies take together; a single request is never refused.
+    """Limits the bytes that all requests' bodies take together; a request that is alone is never refused.
 
     >>> room = Room(10)
     >>> with room.share() as first, room.share() as second:

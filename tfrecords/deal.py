@@ -57,7 +57,7 @@ class Deal:
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
         """Returns each document's shard, int64 [documents]; -1 for shards not needed.
 
-        Equal documents of a batch get shards independently. split_hashes: choose the split; by default `hashes` do.
+        Equal documents of a batch get shards independently. split_hashes: choose the split; default `hashes`.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)

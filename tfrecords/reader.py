@@ -50,7 +50,7 @@ def read_examples(
     input_ids, input_mask, segment_ids: int32 [batch, max_seq_length]; masked_lm_positions, masked_lm_ids: int32 and
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].
 
-    training: shuffled, repeated forever in full batches, with new dynamic masks each epoch; otherwise one pass in order
+    training: shuffled, repeated in full batches, with new dynamic masks each epoch; otherwise one pass in order
     with masks fixed by `seed`, and a last batch that may be smaller. patterns: comma-separated globs or folders; of a
     folder, the files that its manifest lists for training or evaluation. batch_size: of this worker. num_workers:
     workers that share the records. skip_batches: batches that this worker had before. shuffle_window: number of records

@@ -85,7 +85,7 @@ class BaseModel(keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Exports as keras.Model does, and also works before the first call.
+        """Exports as keras.Model does, also before the first call.
 
         The default signature takes the features of the property `input`.
         """

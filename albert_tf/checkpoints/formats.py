@@ -1,4 +1,4 @@
-"""All checkpoint formats: detection, loading, and saving with a tokenizer."""
+"""Detects, loads and saves all checkpoint formats."""
 
 import os
 import zipfile

@@ -167,7 +167,7 @@ def _share(
 def check_answers(
     samples: Samples, workload: Workload, first: Probe, settings: BenchmarkSettings, before: Seen, after: Seen
 ) -> Checked:
-    """Checks the answers; skips REST answers, which lack versions, if the version changed."""
+    """Checks the answers, but not those over REST if the version changed, since they do not name it."""
     around = {seen.version for seen in (before, after)} - {None}
     unknown: AnswerCheck = {"checked": False, "wrong": 0, "worst_difference": 0.0}
     # Answers without a version cannot be checked if versions changed meanwhile.
@@ -261,7 +261,7 @@ def timeline(samples: Samples, elapsed: float) -> Timeline:
 
 
 def generator_lag(samples: Samples) -> dict:
-    """Returns the generator's lateness, and whether that is valid."""
+    """Returns how late the generator sent requests, and whether that is acceptable."""
     lag = (samples.sent - samples.due) * 1000
     latencies = samples.latencies_ms[samples.code == 0]
     limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies)) if len(latencies) else 0.0)

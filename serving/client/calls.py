@@ -1,4 +1,4 @@
-"""The methods of both clients, as coroutines; those of a blocking channel never wait for an event loop."""
+"""The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -124,7 +124,7 @@ def _early_exit(signatures: Signatures) -> RowsTask | None:
 
 
 def _giving(name: str, width: int | None, *outputs: str) -> Finder:
-    """Returns a finder of the signature `name` with these outputs and `width` texts (None: any)."""
+    """Returns a function that finds the signature `name` if it has these outputs and `width` texts (None: any)."""
 
     def find(signatures: Signatures) -> RowsTask | None:
         inputs, found = _read(signatures, name)

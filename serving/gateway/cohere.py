@@ -33,7 +33,7 @@ _TYPES: dict[str, Callable[[np.ndarray], list]] = {
 
 
 async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers like version 1 of the API: only with vectors unless types are requested."""
+    """Answers like version 1 of the API: with vectors alone unless types are requested."""
     found = await embed(service, body, call, "1")
     if body.embedding_types:
         return found | {"response_type": "embeddings_by_type"}

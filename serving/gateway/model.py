@@ -143,7 +143,7 @@ class ServedModel:
             self._on_change(self)
 
     def is_gone(self) -> None:
-        """Requests an immediate check after a failed call."""
+        """Requests a check now, after a failed call."""
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:

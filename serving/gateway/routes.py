@@ -52,7 +52,7 @@ _FIRST = {
 
 
 def first_path(tasks: Collection[str]) -> str:
-    """Returns the path whose route serves the root URL, too."""
+    """Returns the path whose route also serves the root URL."""
     return next((path for task, path in _FIRST.items() if task in tasks), "/")
 
 

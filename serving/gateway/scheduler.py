@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass
 class ModelBatch:
-    """The rows of one call to the model, of several requests with the same `key`.
+    """The rows of one call to the model, from requests with the same `key`.
 
     `timeout_s` is the longest of the requests' remaining times.
     """
@@ -62,7 +62,7 @@ class BatchAnswer:
     """The model's answer to a batch.
 
     Attributes:
-        tokens: number that the model read of each row; None if not counted.
+        tokens: tokens that the model read, per row; None if not counted.
         counts: token counts of each row, by name in serving.client.tasks.COUNTS.
     """
 
@@ -120,7 +120,7 @@ class QueuedRequest:
 class Scheduler:
     """Sends waiting rows as soon as the model is free.
 
-    `run` answers a batch or raises ServingError. `on_batch` gets each batch, its answer and its seconds.
+    `run` answers a batch or raises ServingError. `on_batch` gets each batch, its answer and its duration in seconds.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Scheduler:
         counts: bool = False,
         context: Any = None,
     ) -> QueuedRequest:
-        """Returns the answers to rows; if cancelled, waiting rows leave the queue.
+        """Returns the answers to rows; if the call is cancelled, its waiting rows leave the queue.
 
         Rows of one `key` share batches. `sizes` are the rows' estimated tokens. `timeout_s` is for queue and model
         together.

@@ -55,7 +55,7 @@ class Call:
         queue_ns: time of its rows in the queue.
         model_ns: time of its rows at the model.
         truncated: number of truncated inputs; None if unknown.
-        share: its part of the memory for bodies; None outside of HTTP.
+        share: its share of the memory for HTTP bodies; None without HTTP.
         code: the error's code, or "".
     """
 

@@ -17,8 +17,8 @@ class QueuedRow:
 class TokenQueue:
     """Waiting rows by key; rows of one key share batches.
 
-    A row's turn is the tokens sent before its request came, plus the request's tokens before the row. So later requests
-    cannot starve a row, nor large requests a small one (Zhang, 1990, "Virtual Clock").
+    A row's turn counts the tokens sent before its request came, plus those of the request's earlier rows. So later
+    requests cannot starve a row, nor large requests a small one (Zhang, 1990, "Virtual Clock").
 
     >>> queue = TokenQueue()
     >>> rows = [QueuedRow("a", 0, (b"short",), 3), QueuedRow("a", 1, (b"long",), 90), QueuedRow("a", 2, (b"short",), 4)]

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests, if its API is installed.
 
-A request's span has the children `queue`, until its first batch is sent, and `run`, until its last answer. Each call to
-the model server has a span `batch`, a child of its first request's span and linked to the others.
+A request's span has two children: `queue` ends when its first batch is sent, `run` with its last answer. Each call to
+the model server has a span `batch`, a child of its first request's span and linked to the others'.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _NAME = "serving.gateway"
 
 @contextlib.contextmanager
 def request_span(route: str, headers: Mapping[str, str]) -> Iterator[Any]:
-    """Opens a request's span, child of the one in its headers; yields its context or None."""
+    """Opens a request's span under the parent in `headers`; yields its context, or None without OpenTelemetry."""
     if trace is None:
         yield None
         return

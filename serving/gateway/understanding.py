@@ -123,7 +123,7 @@ async def masks(
 
 
 def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
-    """Raises Refusal if `wanted` is above the entries of rows [..., top_k]."""
+    """Raises Refusal if `wanted` is larger than the top_k of rows [..., top_k]."""
     if wanted is not None and wanted > rows[0].shape[-1]:
         raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 

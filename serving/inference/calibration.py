@@ -19,7 +19,7 @@ _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
     """Quantizes the matrix products of a float32 encoder in place; returns kernels that use them.
 
-    The embeddings' projection is included: without AVX-512 its float32 result depends on the number of tokens.
+    This includes the embeddings' projection, whose float32 result depends on the number of tokens without AVX-512.
     """
     config, embeddings = encoder.config, encoder.embeddings
     check_int8(config.hidden_act, config.feed_forward)

@@ -67,7 +67,7 @@ class CompiledSteps(tf.Module):
     ) -> Tensor:
         """Returns float32 [1, length, hidden_size], or with `only_summary` the first token's [1, hidden_size].
 
-        `embed` runs outside XLA, which would read an id beyond the vocabulary as the last one.
+        `embed` runs outside XLA, which would replace an id beyond the vocabulary by the last one.
         """
         width, length = _width(mask), tf.shape(mask)[1]
         padded = tf.gather(self.lengths, tf.searchsorted(self.lengths, [width]))[0]

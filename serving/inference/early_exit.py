@@ -1,6 +1,6 @@
 """Early exit in batches: a head answers after every step, and rows with a decided answer leave the batch.
 
-A smaller batch needs new index tables, which is slow. So rows leave only once 20 % of the tokens are decided.
+A smaller batch needs new index tables, which is slow. So rows leave only once decided rows have 20 % of the tokens.
 """
 
 from collections.abc import Callable, Sequence

@@ -137,7 +137,7 @@ class InferenceEncoder(tf.Module):
         return outputs | runner.report(state)[0]
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
-        """Returns only `pooled_output`; without `reports` the last step computes one token per row."""
+        """Returns only `pooled_output`; if `reports` is empty, the last step computes one token per row."""
         if self.reports:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})

@@ -1,10 +1,10 @@
 """Encoder kernels whose matrix products oneDNN computes in 8 bits.
 
-Weights have a scale per output channel; activations have a fixed one per step and product, so rows do not influence
+Weights have a scale per output channel; activations have a fixed scale per step and product, so rows do not influence
 each other.
 
 Without VNNI (measured from SSE4.1 to AVX-512), oneDNN adds the products of unsigned activations 2i and 2i + 1 in 16
-bits, with saturation. So weights 2i and 2i + 1 of one sign are scaled to a sum of at most 128: 255 * 128 fits.
+bits, with saturation. So weights 2i and 2i + 1 of equal sign are scaled until their sum is at most 128: 255 * 128 fits.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class QuantizedDense(tf.Module):
         self.bias = bias if lowest is None else bias + lowest * self.sums
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        """Multiplies quint8 [tokens, inputs], where 255 represents `largest` (plus `lowest`, if given).
+        """Multiplies quint8 [tokens, inputs], where 255 represents `largest`, plus `lowest` if that is given.
 
         A result of tf.quint8 needs `output_range`: the numbers that its 0 and 255 represent.
         """
@@ -52,7 +52,7 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns a bias and a largest value for a product that reads the input n as n / 255 of that value."""
+        """Returns the bias and the `largest` of a product in which the input n represents n / 255 * `largest`."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
@@ -73,7 +73,7 @@ class QuantizedProjection(tf.Module):
 class Int8Kernels(FloatKernels):
     """Kernels with 8-bit products; attention, norms and low-rank products stay float32.
 
-    Results of the activation function become unsigned 8-bit numbers; with a gate or a low-rank product, signed ones.
+    Results of the activation function become unsigned 8-bit numbers, signed ones beside a gate or a low-rank product.
     """
 
     # What "intermediate" has read, and the gate after it reads.

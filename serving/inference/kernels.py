@@ -47,9 +47,9 @@ class ExportedExtension(tf.Module):
         self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Adds constants to the arrays of queries, keys and values.
+        """Adds the extension's constants to the weights of queries, keys and values.
 
-        `what` names the arrays: "kernel", "bias" or "low_rank".
+        `what` is "kernel", "bias" or "low_rank"; `parts` are these arrays.
         """
         return parts
 
@@ -78,7 +78,7 @@ class ExportedExtension(tf.Module):
         return self.extension.attention(attention, self.weights)
 
     def compiled(self, attention: Attention) -> Attention:
-        """Does the same as `attention`, with functions that XLA compiles."""
+        """Returns the same as `attention`, made of functions that XLA can compile."""
         return self.attention(attention)
 
     def around(self, runner: Runner) -> Runner:
@@ -88,7 +88,7 @@ class ExportedExtension(tf.Module):
 def exported_extensions(
     encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
 ) -> list[ExportedExtension]:
-    """Returns an object for each extension of an encoder: of its class for exports, or if `is_plain` of the base."""
+    """Returns an object per extension of an encoder: of its class for exports, or ExportedExtension if `is_plain`."""
     found = []
     for extension in encoder.config.extensions:
         cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"

@@ -79,7 +79,7 @@ class BatchRows(Rows):
         self.features[name] = values
 
     def of_batch(self, values: Tensor) -> Tensor:
-        """Converts values [batch, length] for `add_feature`."""
+        """Converts values [batch, length] to the layout that `add_feature` takes."""
         raise NotImplementedError
 
     def rectangle(self, values: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
     """Returns the distance of each padded position from its row's last token; 0 for the row's own tokens.
 
-    Padding reads that last token, not other rows: their values may be NaN or infinite, and 0 times those is NaN.
+    Padding reads that last token, not another row: NaN or infinity there would give NaN even with weight 0.
     """
     return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 

@@ -56,7 +56,7 @@ def server_config(options: ServerOptions) -> ModelServerConfig:
 
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """Returns configurations by model name; StatusError if one may not replace the `old` one."""
+    """Returns configurations by model name; StatusError if one may not replace the model's `old` configuration."""
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
         raise StatusError(

@@ -108,7 +108,7 @@ def _leaf_texts(name: str, value: np.ndarray) -> list[str]:
 
 
 def float_texts(values: np.ndarray) -> list[str]:
-    """Formats floats [n] with six significant digits if they read back equal, else 9 (float64: 17)."""
+    """Formats floats [n] with six significant digits if these restore the value, else 9 (float64: 17)."""
     # In slices: a single formatting of millions would hold Python's lock for seconds, and with it every request.
     slices = (values[begin : begin + _SLICE] for begin in range(0, len(values), _SLICE))
     return list(itertools.chain.from_iterable(map(_float_texts, slices)))

@@ -55,7 +55,7 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     """Returns the JSON object at the start of a body; ignores the rest.
 
     Invalid UTF-8 becomes surrogate escapes. NaN, Inf and Infinity, also negative, are numbers. `deadline` is in
-    time.monotonic()'s seconds. A name that an object has twice is refused: of such values, TF Serving takes the first.
+    time.monotonic()'s seconds. Names that an object has twice are refused; TF Serving takes the first value.
     """
     try:
         value = msgspec.json.decode(body)

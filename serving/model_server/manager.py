@@ -96,7 +96,7 @@ class Manager:
             return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
 
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
-        """Waits until a version of each model is available or failed; returns the newest versions that failed.
+        """Waits until each model has a version that is available or failed; returns each failed model's newest version.
 
         The wait also ends when `stop`, which is called often, returns True or raises.
         """

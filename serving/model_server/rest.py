@@ -185,7 +185,7 @@ class RestApi:
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
-        """Lets one request at a time convert a large body or answer."""
+        """Lets one request at a time convert a large body or response."""
         if size < LARGE_BODY_BYTES:
             yield
             return

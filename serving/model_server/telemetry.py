@@ -69,7 +69,7 @@ def add_model(name: str) -> None:
 
 
 def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-    """Counts a request, and its latency if OK.
+    """Counts a request; if OK, records its latency.
 
     Unknown models share the empty name, so that clients cannot create endless series.
     """

@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 
 def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
-    """Returns each file's table name, with the file's relative path."""
+    """Returns the table's name for each file: its relative path with another suffix."""
     # A link counts by its own name, not by its target's.
     places = [path.parent.resolve() / path.name for path in paths]
     root = Path(os.path.commonpath([place.parent for place in places]))

@@ -69,7 +69,7 @@ def score(
         overwrite: removes another job's answers.
 
     Returns:
-        The manifest: counts of `rows` and `bad_rows`, `tables` by input file, model and request.
+        The manifest: `rows` and `bad_rows` (counts), `tables` (names by input file), the model and the request.
 
     Raises:
         UserError: the input is bad, the folder has another job's answers, or the model does not fit.

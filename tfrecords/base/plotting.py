@@ -92,7 +92,7 @@ def _width(text: str) -> int:
 
 
 def legend_beside(figure, handles: list, labels: list[str]) -> None:
-    """Puts a legend to the right of all axes, and enlarges the figure for it, which needs layout="constrained"."""
+    """Puts a legend right of all axes, and enlarges the figure for it (layout="constrained")."""
     labels = [wrapped(label) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels)
     widest = max((_width(line) for label in labels for line in label.split("\n")), default=0)

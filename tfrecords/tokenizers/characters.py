@@ -79,7 +79,7 @@ class CharacterRules:
         return f" {character} " if _is_punctuation(character) else character
 
     def changing(self) -> Iterable[int]:
-        """Returns code points that may change, except ranges whose characters all change alike."""
+        """Returns the code points that may change, except ranges that change as a whole."""
         if self.of_library:
             return map(ord, {*self._changed, *self._split})
         return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))

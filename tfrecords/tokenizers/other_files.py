@@ -1,4 +1,4 @@
-"""Lists which settings in other programs' tokenizer files are supported, without effect, or refused."""
+"""Lists which settings of other programs' tokenizer files are supported."""
 
 import json
 from collections.abc import Iterable

@@ -9,7 +9,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedEquilibrium(ExportedExtension):
-    """Finds each token's row number once, not in each iteration."""
+    """Equilibrium that finds each token's row number once, not in each iteration."""
 
     has_one_row = False
 

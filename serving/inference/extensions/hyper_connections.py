@@ -18,7 +18,7 @@ _TOGETHER = 4
 class ExportedHyperConnections(ExportedExtension):
     """Hyper-connections over states [tokens, streams, hidden_size]; the gates differ by step.
 
-    The stored kernel has the factors `scale`, the gates' weights, and the square root of streams * hidden_size.
+    The stored kernel is the product of `scale`, the gates' weights and the square root of streams * hidden_size.
     """
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
@@ -85,7 +85,7 @@ class _ExportedConnections(Runner):
 class Sums:
     """Computes weighted sums of each token's vectors; weights are linear functions of the token's gates.
 
-    One matrix product serves `together` tokens. `parts` has an array for each of the `vectors` in a call: coefficients
+    Each matrix product computes `together` tokens. `parts` has one array per argument of `vectors`: coefficients
     float32 [steps, gates, sums, vectors of a token].
     """
 

@@ -33,7 +33,7 @@ class ExportedRelative(ExportedExtension):
         self.scores = [RelativeScores(half, longest, extension.memory_length, settings.dtype) for half in halves]
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Replaces the queries' bias by the content bias of the half's first step."""
+        """Replaces the queries' bias by XLNet's content bias of the first step with this `half`."""
         if what != "bias":
             return parts
         content = self.weights.by_owner[half]["content_bias"]
@@ -142,8 +142,8 @@ class RelativeScores(tf.Module):
     def __call__(self, attention: Attention, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
         """Returns the scores [rows, heads, queries, keys].
 
-        `query` is scaled and includes the first step's content bias; `pairs` has the feature "segments" if there are
-        several.
+        `query` is scaled and includes the first step's content bias; `pairs` has the feature "segments" if rows have
+        several segments.
         """
         content = query + self._of_step(self.of_content, step, query) if self.is_untied else query
         scores = attention.multiply(content, key, transpose_b=True)
@@ -181,8 +181,8 @@ class RelativeScores(tf.Module):
 def shifted(scores: Tensor, keys: Tensor) -> Tensor:
     """Converts scores by distance to scores by key, [rows, heads, queries, keys].
 
-    Column j of query i comes from column j + queries - i; reshaping to rows one column shorter aligns them. Slices are
-    of matrices, which TensorFlow copies by whole rows.
+    Column j of query i comes from column j + queries - i; reshaping to rows one column shorter aligns them. Only
+    matrices are sliced, since TensorFlow copies these by whole rows.
     """
     rows, heads, queries, count = tf.unstack(tf.shape(scores))
     each = rows * heads
