@@ -127,7 +127,7 @@ def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
         value = values.get(key)
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if value is not None and not (type(value) is kind and all(isinstance(one, parts) for one in inside)):
-            raise UserError(f"'{file}': {key} {value!r} is not as training writes it; mend it, or copy the file again")
+            raise UserError(f"'{file}': {key} {value!r} is not as training writes it; fix it, or copy the file again")
     return values
 
 

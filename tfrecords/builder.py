@@ -108,7 +108,7 @@ class _Build:
             manifest = self._assemble(reports, tokenizer)
         except OSError as error:
             raise UserError(
-                f"'{self._folder.folder}' is unfinished: {error.strerror or error}; mend that, and the same command "
+                f"'{self._folder.folder}' is unfinished: {error.strerror or error}; fix that, and the same command "
                 "goes on where this one stopped"
             ) from error
         text_bytes = sum(report["text_bytes"] for report in reports)

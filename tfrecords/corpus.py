@@ -112,7 +112,7 @@ def _text_of(line: bytes, text_field: str) -> bytes:
         raise BadLine(f"has no text under {text_field!r} (it has {', '.join(map(repr, row))}); set --text_field")
     if not isinstance(row[text_field], str):
         kind = "null" if row[text_field] is None else f"a {type(row[text_field]).__name__}"
-        raise BadLine(f"has {kind} under {text_field!r} where text should be; mend or remove the line")
+        raise BadLine(f"has {kind} under {text_field!r} where text should be; fix or remove the line")
     # Lone surrogates are legal in JSON escapes and nowhere else.
     text = row[text_field].encode("utf-8", "replace")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text

@@ -30,8 +30,8 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
         if _split_names(folder, split) == set():
-            mend = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
-            raise UserError(f"'{folder}' holds no {split} records; {mend}")
+            fix = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
+            raise UserError(f"'{folder}' holds no {split} records; {fix}")
     paths = sorted({path for pattern in patterns for path in _matches(pattern)})
     paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
     of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
@@ -164,8 +164,8 @@ def read_folder(folder: Path) -> dict[str, Any]:
     """Reads a folder's manifest; raises UserError if it is missing or no manifest."""
     if not (folder / MANIFEST).exists():
         parts = folder / PARTS
-        mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"
-        raise UserError(f"'{folder}' has no {MANIFEST}; {mend}: python -m tfrecords.create_pretraining_data")
+        fix = "its build was interrupted; run it again" if parts.exists() else "build it anew"
+        raise UserError(f"'{folder}' has no {MANIFEST}; {fix}: python -m tfrecords.create_pretraining_data")
     manifest = files.read_json(folder / MANIFEST)
     try:
         splits = [manifest["splits"][split] for split in SPLITS]

@@ -213,7 +213,7 @@ def _ranking(name, files, queries, passages, judgements, kind) -> Ranking:
     for query, judged in judgements.items():
         lost = query if query not in queries else next((one for one in judged if one not in passages), None)
         if lost is not None:
-            raise UserError(f"'{files[-1]}': a judgement names '{lost}', which is not there; mend the file")
+            raise UserError(f"'{files[-1]}': a judgement names '{lost}', which is not there; fix the file")
     # As in MTEB, a query counts if it has a relevant passage and, in reranking, an irrelevant one.
     counted = {
         query: judged

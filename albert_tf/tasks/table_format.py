@@ -70,7 +70,7 @@ def other_separator(columns: Sequence[str]) -> str:
     ''
     """
     if len(columns) == 1 and (known := next((one for one in SEPARATORS if one in columns[0]), "")):
-        return f"{known!r} splits the header, but not the first row into as many columns; mend that row"
+        return f"{known!r} splits the header, but not the first row into as many columns; fix that row"
     found = _NAMES.fullmatch(columns[0].strip()) if len(columns) == 1 else None
     *names, last = SEPARATORS.values()
     return f"if {found[1]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""

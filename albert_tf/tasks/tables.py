@@ -50,18 +50,18 @@ class Table(NamedTuple):
     columns: tuple[str, ...]
     rows: Iterator[DataRow]
 
-    def wrong(self, row: DataRow, what: str, mend: str = "mend the row") -> UserError:
+    def wrong(self, row: DataRow, what: str, fix: str = "fix the row") -> UserError:
         place = "row" if ending(self.path) == parquet.ENDING else "line"
-        return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
+        return UserError(f"'{self.path}' {place} {row.line}: {what}; {fix}")
 
-    def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
+    def require(self, columns: Sequence[str], fix: str = "name the columns so") -> "Table":
         """Returns the table; raises UserError if it, or later a row, lacks a column."""
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             # The only difference may be an invisible mark or a blank.
             there = ", ".join(map(repr, self.columns))
-            mend = other_separator(self.columns) or mend
-            raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
+            fix = other_separator(self.columns) or fix
+            raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {fix}")
         return self._replace(rows=self._having(columns))
 
     def _having(self, columns: Sequence[str]) -> Iterator[DataRow]:
@@ -121,11 +121,11 @@ def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
                     what = encoding_of(line + file.read(_ENCODING_BYTES), most=0) or error.reason
                     codec = re.search(r"iconv -f (\S+)", what)
                     flag = f"--encoding={codec[1] if codec else '...'}"
-                    mend = "convert the file to UTF-8" + f", or add {flag}" * (encoding is not None)
-                    raise UserError(f"'{path}' line {number}: not UTF-8: {what}; {mend}") from error
+                    fix = "convert the file to UTF-8" + f", or add {flag}" * (encoding is not None)
+                    raise UserError(f"'{path}' line {number}: not UTF-8: {what}; {fix}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        mend = "fetch it again, or take .gz off its name if it is not packed"
-        raise UserError(f"cannot read '{path}' past line {number}: {error}; {mend}") from error
+        fix = "fetch it again, or take .gz off its name if it is not packed"
+        raise UserError(f"cannot read '{path}' past line {number}: {error}; {fix}") from error
     except OSError as error:
         raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
 
@@ -198,7 +198,7 @@ def _rows(
         else:
             raise UserError(
                 f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
-                + (other_separator(header) or "mend the row")
+                + (other_separator(header) or "fix the row")
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])

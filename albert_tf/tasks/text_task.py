@@ -138,8 +138,8 @@ class TextTask(StreamedTask):
         name, names = class_of(table, row, self.label_column), list(self.label_names)
         if name not in self.label_names:
             # A header above a file that should have none, such as CoLA's.
-            mend = "remove this line" if value == self.label_column else "mend the row"
-            raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", mend)
+            fix = "remove this line" if value == self.label_column else "fix the row"
+            raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", fix)
         return names.index(name)
 
     def rows(

@@ -67,12 +67,12 @@ def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, hi
         number = math.inf
     if low <= number <= high:
         return number
-    expected, mend = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "mend the row"
+    expected, fix = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "fix the row"
     if abs(number) > LARGEST:
         expected = f"a number that float32 holds, up to {LARGEST:.2g}"
     elif isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
-        mend = "write a decimal point"
-    raise table.wrong(row, f"{column} {value!r} is not {expected}", mend)
+        fix = "write a decimal point"
+    raise table.wrong(row, f"{column} {value!r} is not {expected}", fix)
 
 
 def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
@@ -104,8 +104,8 @@ def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
     value = row.values[column]
     if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
         # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
-        mend = """write names, as ["B-LOC", "O"] or separated by spaces"""
-        raise table.wrong(row, f"{column} {value!r} is a list without quoted names", mend)
+        fix = """write names, as ["B-LOC", "O"] or separated by spaces"""
+        raise table.wrong(row, f"{column} {value!r} is a list without quoted names", fix)
     return words_of(table, row, column)
 
 

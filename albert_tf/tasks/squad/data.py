@@ -69,7 +69,7 @@ def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "")
             (f"'{path}': " if path else "")
             + (counted if len(wrong) > 1 else "")
             + "; ".join(wrong[:5])
-            + f"; mend {it}, or name the {question} in --exclude_ids"
+            + f"; fix {it}, or name the {question} in --exclude_ids"
         )
 
 
@@ -146,7 +146,7 @@ def _question(path: Path, entry: Any, context: str, place: str, labelled: bool) 
         listed = _list(path, entry, "answers", place)
         answers = tuple(_answer(path, answer, f"{place}.answers[{n}]") for n, answer in enumerate(listed))
     if answers and entry.get("is_impossible"):
-        raise UserError(f"'{path}': {place} is_impossible and has answers; mend one of them")
+        raise UserError(f"'{path}': {place} is_impossible and has answers; fix one of them")
     return SquadExample(question_id, _text(path, entry, "question", place), context, answers)
 
 

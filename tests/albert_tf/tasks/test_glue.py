@@ -237,7 +237,7 @@ STSB5.5 => line 2: score '5.5' is not a number from 0 to 5
 STSBnan => line 2: score 'nan' is not a number from 0 to 5
 sst2 train/text|label/a|1 => line 1: no column 'sentence'; it has 'text', 'label'
 cola train/source|label|star|sentence/gj04|1||It is. => line 1: label 'label' is none of 0, 1; remove this line
-qqp test/id|question1|question2/0|How?|Why?/1|cut off/2|Who?|Who? => line 3: 2 columns, expected 3 \(id, .*mend the row
+qqp test/id|question1|question2/0|How?|Why?/1|cut off/2|Who?|Who? => line 3: 2 columns, expected 3 \(id, .*fix the row
 """.replace("STSB", STSB)
 
 

@@ -191,7 +191,7 @@ def test_what_cannot_be_framed(tokenizer):
         make_rows([example("Rome")], tokenizer, 7, training=False)
     for start, message in (
         (None, "question 'x' has no answer_start"),
-        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; mend it"),
+        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix it"),
         (-1, "answer_start -1 points at"),
     ):
         wrong = [SquadExample("x", "?", CONTEXT, (GoldAnswer("Rome", start),))]

@@ -104,7 +104,7 @@ def test_json_lines_must_have_the_columns_that_are_read_and_may_lack_others(tmp_
     )
     rows = read_table(tmp_path / "a.jsonl").require(["text", "label"]).rows
     assert next(rows).values["text"] + next(rows).values["text"] == "xz"
-    with pytest.raises(UserError, match=r"a\.jsonl' line 3: no label, which the first line has; mend the row"):
+    with pytest.raises(UserError, match=r"a\.jsonl' line 3: no label, which the first line has; fix the row"):
         next(rows)
 
 
