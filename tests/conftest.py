@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 hypothesis.settings.register_profile("default", max_examples=50, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+# Until all tests are collected: imports make many objects and little garbage, a third of their time goes to looking.
+gc.disable()
 # Set before any test imports Keras or TensorFlow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -74,6 +76,7 @@ def pytest_collection_finish():
     # What was imported by now stays: no collection of garbage need walk it, and every server that stops collects.
     gc.collect()
     gc.freeze()
+    gc.enable()
     # Tracing makes many objects and little garbage: walks through them were 8 % of the exports' tests.
     gc.set_threshold(200_000, 50, 1000)
 
