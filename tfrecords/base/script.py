@@ -81,10 +81,11 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
 def start_tensorflow() -> None:
     """Imports TensorFlow without its messages; commands call it once their flags are right, since it takes seconds."""
-    import tfrecords.base.quiet_tensorflow  # noqa: F401
+    if "tensorflow" not in sys.modules:
+        import tfrecords.base.quiet_tensorflow  # noqa: F401
 
-    # What is imported stays; later collections need not search it.
-    gc.freeze()
+        # What is imported stays; later collections need not search it.
+        gc.freeze()
 
 
 def leave_a_closed_pipe() -> NoReturn:
