@@ -3,7 +3,7 @@
     albert-tf finetune --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
     albert-tf export --model=sst2 --output_dir=models/sst2 --inputs=text
 
-`albert-tf finetune` runs `python -m albert_tf.run_finetuning`, and so on.
+`albert-tf finetune` runs `python -m albert_tf.run_finetuning`.
 """
 
 import difflib

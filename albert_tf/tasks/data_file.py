@@ -211,8 +211,8 @@ def some_held_out(
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
     """Returns which rows to hold out, bool [rows]: about `fraction` of the rows of each label.
 
-    Rows with equal texts form a group: they have the same random number in `group_of_row`, stay together and count for
-    the rarest of their labels. If several groups count for a label, at least one is held out, but never all.
+    Rows with equal texts form a group, with one number in `group_of_row`, and stay together. A group belongs to the
+    rarest of its labels. If a label has several groups, at least one is held out, but never all.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}

@@ -1,4 +1,4 @@
-"""Tables in another encoding than UTF-8."""
+"""Decodes tables that are not in UTF-8."""
 
 import codecs
 import gzip
@@ -36,7 +36,7 @@ def check_encoding(encoding: str) -> None:
 
 
 def limited(file: IO[AnyStr], path: Path) -> Iterator[AnyStr]:
-    """Yields the lines of a file; UserError for one that is too long to be read."""
+    """Yields a file's lines; raises UserError if a line is too long."""
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
@@ -46,7 +46,7 @@ def limited(file: IO[AnyStr], path: Path) -> Iterator[AnyStr]:
 
 
 def decoded_lines(path: Path, encoding: str) -> Iterator[str] | None:
-    """Returns a file's decoded lines, or None for UTF-8; with `encoding` "" its byte-order mark decides."""
+    """Returns a file's decoded lines; None for UTF-8. An `encoding` of "" means the byte-order mark's."""
     try:
         name = encoding or marked_encoding(path)
     except (OSError, EOFError) as error:

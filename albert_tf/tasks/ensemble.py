@@ -38,8 +38,8 @@ def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
 def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combines several models' spans for one row.
 
-    A span's score is the mean over the models that proposed it. Scores of "no answer" stay separate until each model's
-    minimum over all windows is known (squad_utils.py:855-908, 942-953 of google-research/albert).
+    A span's score is the mean over the models that proposed it. Scores of "no answer" are not averaged yet: first
+    each model's minimum over all windows must be known (squad_utils.py:855-908, 942-953 of google-research/albert).
     """
     outputs = [_spans_of(output) for output in outputs]
     if len({tuple(output) for output in outputs}) > 1:

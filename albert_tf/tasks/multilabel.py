@@ -21,7 +21,7 @@ THRESHOLD = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class MultilabelTask(TextTask):
-    """Classification with any number of labels for a text, given as lists of names; [] for none."""
+    """Multi-label classification: the labels of a text are a list of names, perhaps empty."""
 
     def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
         names = labels_of(table, row, self.label_column)

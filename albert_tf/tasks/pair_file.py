@@ -141,7 +141,7 @@ def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _s
 
 
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
-    """Returns text hashes, int64 [rows, texts], equal for texts that differ in case and spaces alone."""
+    """Returns text hashes, int64 [rows, texts], that ignore case and spacing."""
     return np.array([[text_key([text], 0) for text in example.texts] for example in examples], np.uint64).astype(
         np.int64
     )

@@ -73,15 +73,15 @@ def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
 class TextPairs(keras.utils.PyDataset):
     """Batches of text pairs for `fit` of a PairTrainer; each epoch has another order.
 
-    Without `targets`, no text is in two rows of a batch, where it would be a wrong negative.
+    Without `targets`, no batch has a text twice, since it would be a wrong negative.
 
     Args:
         preprocessor: the model's, from `loaded.preprocessor()`.
         anchors: strings, such as queries.
-        positives: for each anchor a matching string, or one that `targets` score.
-        negatives: lists with one non-matching string for each anchor.
+        positives: for each anchor, a string that matches it or is scored by `targets`.
+        negatives: lists; each has one non-matching string per anchor.
         targets: numbers for each row: scores, margins, or a teacher's concatenated vectors.
-        prompts: texts to put before each anchor, and before each other string.
+        prompts: the texts to put before anchors and before all other strings.
 
     Raises:
         UserError: columns of unequal length, texts that are not strings, or too few different texts for a batch.
@@ -138,7 +138,7 @@ class TextPairs(keras.utils.PyDataset):
 
 @dataclasses.dataclass(frozen=True)
 class PairsTask(StreamedTask):
-    """Training of an embedder on a table of pairs; where a prompt is None, the model's is used."""
+    """Training of an embedder on a table of pairs; a prompt of None means the model's."""
 
     data: PairData
     loss: PairLoss

@@ -24,7 +24,7 @@ _BLOCK = 2**20
 class RaggedArray(Sequence):
     """Arrays [..., length] of different lengths, one after another in `values`.
 
-    Array i has the columns `splits[i]` to `splits[i + 1]`; `lead` is its shape without the length.
+    Array i has the columns from `splits[i]` to before `splits[i + 1]`; `lead` is its shape without the length.
     """
 
     def __init__(self, values: np.ndarray, splits: np.ndarray, lead: tuple[int, ...] = ()):
@@ -118,7 +118,7 @@ class FeatureRows:
 
 
 def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
-    """Rounds a length up to one of few values, at most `limit`."""
+    """Rounds a length up, at most to `limit`; `any_shape` allows more lengths."""
     # In batches of 32 rows of SST-2, MRPC, RTE and CoLA 22, 16, 10 and 26 % of the columns are padding, by multiples of
     # 2 it is 7, 2, 3 and 7 %, in up to 40 shapes.
     step = 2 if any_shape else 8 if length <= 64 else 32 if length <= 256 else 64

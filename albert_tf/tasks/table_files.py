@@ -78,7 +78,7 @@ def train_file(folder: Path) -> Path:
 
 
 def warn_of_unused(used: Sequence[Path]) -> None:
-    """Warns of files in the folder of `used` that nothing reads."""
+    """Warns of other files than `used` in their folder, which nothing reads."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
     if unused := [name for name in sorted(names) if not DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""

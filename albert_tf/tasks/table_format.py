@@ -27,7 +27,7 @@ _NAMES = re.compile(r"\w+([^\w\s]+)\w+(?:\1\w+)*")
 
 
 class TableFormat(NamedTuple):
-    """How a table's cells are written; `doubtful` is the first line whose quotation marks may be text, 0 for none."""
+    """How a table's cells are written; `doubtful`: number of the first line whose quotation marks may be text, or 0."""
 
     separator: str
     quoted: bool = True
@@ -42,8 +42,8 @@ PUBLISHED = TableFormat("\t", quoted=False)
 def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
     """Detects separator and quoting of a file.
 
-    The file's ending sets the separator, unless only another one splits header and first row into equally many cells.
-    Tab-separated cells count as quoted if all quotation marks are as pandas writes them and some cell needs them.
+    The file's ending sets the separator, unless only another separator gives header and first row equally many cells.
+    Tab-separated cells count as quoted if all quotation marks are as pandas writes them and some are necessary.
 
     >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
     ';'

@@ -55,7 +55,7 @@ class Table(NamedTuple):
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {fix}")
 
     def require(self, columns: Sequence[str], fix: str = "name the columns so") -> "Table":
-        """Returns the table; raises UserError if it, or later a row, lacks a column."""
+        """Returns the table; raises UserError if the header or, when read, a row lacks a column."""
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             # The only difference may be an invisible mark or a blank.
@@ -81,7 +81,7 @@ def read_table(
     """Reads separated cells, JSON lines (both optionally gzipped) or Parquet, according to the file's ending.
 
     `header` names the columns of a file without a header line; `published` is for GLUE's files, whose cells are never
-    quoted. An `encoding` of "" means the byte-order mark's, else UTF-8; None means UTF-8.
+    quoted. An `encoding` of "" means the byte-order mark's; None, or no mark, means UTF-8.
     """
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)

@@ -55,7 +55,7 @@ class Task(abc.ABC):
         return []
 
     def begun_from(self, model: keras.Model | None, task: Mapping[str, Any]) -> "Task":
-        """Returns the task, completed by what the initial model and its task.json say."""
+        """Returns the task, with what it takes over from the initial model and its task.json."""
         return self
 
     def saved(self, model: keras.Model) -> keras.Model:
@@ -74,11 +74,11 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
-        """Makes features from some thousand examples, with labels if `training`."""
+        """Makes features from a part of the examples, with labels if `training`."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
-        """Puts a new head on the encoder; with `early_exit`, one for every depth step."""
+        """Puts a new head on the encoder; with `early_exit`, a head for every depth step."""
 
     def compile_arguments(self) -> dict[str, Any]:
         return {}

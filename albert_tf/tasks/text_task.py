@@ -53,8 +53,7 @@ class TextTask(StreamedTask):
     Attributes:
         label_names: maps the file's class names to the model's, ordered by number; None for regression.
         metrics: names in METRICS; the first is the main one.
-        submissions: for each test split, the name of the file to submit to GLUE, which has the training file's class
-            names.
+        submissions: for each test split, the name of a file for GLUE; the file has the training file's class names.
         no_label: label of examples to skip.
         index_column: column of test files' row identifiers.
         published: whether the files are GLUE's own, with unquoted cells and some empty texts.

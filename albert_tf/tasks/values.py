@@ -100,7 +100,7 @@ def words_of(table: Table, row: DataRow, column: str) -> list[str]:
 
 
 def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns a row's tags; raises UserError for a list without quotation marks."""
+    """Returns a row's tags; raises UserError for a text such as [O, B-PER]."""
     value = row.values[column]
     if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
         # Read as words it would give tags such as [B-LOC, with a bracket and a comma.

@@ -33,8 +33,8 @@ def epoch_order(
 ) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are dropped, different ones each epoch; too few rows make one smaller batch. Rows that
-    have one of their `keys` [rows, keys] in common are in different batches.
+    Rows left over after the last full batch, which vary by epoch, are dropped; too few rows make one smaller batch.
+    Rows with a common key in `keys` [rows, keys] are in different batches.
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))
@@ -106,8 +106,8 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of batches, starting with batch number `first_batch`.
 
-    `batch_size` counts rows over all workers; a worker's share comes as `parts` equal elements. If `bucketed`, rows of
-    similar length share a batch, padded to its longest row; otherwise rows are padded to `max_seq_length`.
+    `batch_size` counts rows over all workers; a worker gets its rows as `parts` elements of one size. If `bucketed`, a
+    batch has rows of similar length, padded to the longest; otherwise rows are padded to `max_seq_length`.
     """
     sizes, padded = rows.sizes, padding(rows, max_seq_length, jit_compile)
 
@@ -128,7 +128,7 @@ def training_batches(
 
 
 def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
-    """Returns `training_batches` with the settings' values, as a function (parts, workers, worker)."""
+    """Returns a function (parts, workers, worker): `training_batches` with the settings' values."""
 
     def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
         return training_batches(

@@ -22,7 +22,7 @@ class Devices:
 
     Attributes:
         strategy: a tf.distribute strategy, or None.
-        replicas: parts of a batch computed in parallel, over all processes.
+        replicas: number of parts of a batch computed in parallel, over all processes.
         process: this process's number, from 0.
     """
 
@@ -42,7 +42,7 @@ class Devices:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Context in which this process creates variables alone, and JAX does not wait for others."""
+        """Context in which only this process creates variables, and JAX does not wait for other processes."""
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:

@@ -45,10 +45,10 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """Loads a fine-tuned teacher; a vocabulary that contains the student's is reduced to the student's.
+    """Loads a fine-tuned teacher; if its vocabulary contains the student's, its other pieces are removed.
 
     Raises:
-        UserError: the teacher's outputs or token ids differ from the student's, or it takes only shorter rows.
+        UserError: teacher and student differ in outputs or token ids, or `max_seq_length` is beyond the teacher's.
     """
     if getattr(student, "multi_label", False):
         raise UserError("--teacher shows probabilities of one label a text; leave it out for --task=multilabel")

@@ -52,12 +52,12 @@ class Phase:
 class Training(abc.ABC):
     """A training run; subclasses define the model, its batches and its evaluation.
 
-    The settings' `max_hours` count from `started`, by `time.monotonic()`.
+    `started` is the `time.monotonic()` from which the settings' `max_hours` count.
 
     Attributes:
         free: settings that a resumed run may change.
-        main_metric: the model with the best value (the first among equals) is saved as `model.keras`; if it is not
-            measured, the newest model is.
+        main_metric: the metric whose best value (first among equals) selects the model for `model.keras`; without a
+            value, that is the newest model.
         log_steps: steps between rows of the history; 0: only at checkpoints.
         patience: evaluations without improvement after which training ends; 0: no limit.
         remedy: what to do if the loss is not finite.
@@ -109,7 +109,7 @@ class Training(abc.ABC):
         """Prepares the model before training starts or resumes."""
 
     def check(self, figures: dict[str, float]) -> None:
-        """Raises UserError if the figures require the run to end."""
+        """Raises UserError if the figures show that training failed."""
         if figures["skipped"] > _MAX_SKIPPED:
             raise UserError(
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "

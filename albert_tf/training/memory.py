@@ -67,7 +67,7 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
 
 
 def free_memory() -> int | None:
-    """Returns the bytes that this process may use, including those in use; None if unknown."""
+    """Returns the bytes that this process may use, including what it uses now; None if unknown."""
     if (device := _device_memory()) is not None:
         return device
     of_machine = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
@@ -123,10 +123,10 @@ def _left(group: Path, limit: str, used: str) -> int | None:
 def fit_to_memory(
     settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices, run_file: Path
 ) -> tuple[PretrainingSettings, str]:
-    """Returns settings with the number of parts of a batch, and a line on a step's memory.
+    """Returns settings with `gradient_accumulation_steps` chosen, and a line on a step's memory.
 
-    A `gradient_accumulation_steps` of 0 becomes that of the run in `run_file`, if it has a checkpoint, or else the
-    least number with which a step fits into memory.
+    A value of 0 becomes that of the run in `run_file` if the run has a checkpoint, else the smallest with which a step
+    fits into memory.
     """
     total = settings.memory_gb * GIB or free_memory()
     # Logical devices of one CPU share its memory.

@@ -38,7 +38,7 @@ class RecordsPhase(Phase):
 
     @property
     def fill(self) -> float:
-        """The share of tokens in training rows that are not padding."""
+        """The share of tokens in the training rows, as opposed to padding."""
         of_training = self.manifest["splits"]["train"]
         return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 
@@ -95,7 +95,7 @@ class RecordsPhase(Phase):
 
 
 def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPhase]:
-    """Returns a run's phases; raises UserError if their records differ or devices cannot share a batch."""
+    """Returns a run's phases; raises UserError if records are incompatible or batches do not divide by `replicas`."""
     end = settings.num_train_steps
     middle = settings.second_from_step or end
     train_data, eval_data, size = settings.train_data, settings.eval_data, settings.train_batch_size

@@ -45,7 +45,7 @@ class TrainingReport:
         self.bar.set_postfix_str(f"{what} ...")
 
     def batch(self, rows: int, length: int, waited: float) -> None:
-        """Counts a batch's rows over all devices, tokens per row with padding, and seconds waited for it."""
+        """Counts a batch: its `rows` on all devices, its `length` with padding, the seconds `waited` for it."""
         self._tokens += rows * length
         self._work += self.utilisation.work(rows, length)
         self._waited += waited

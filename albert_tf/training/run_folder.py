@@ -125,7 +125,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def save_checkpoint(model: keras.Model, folder: Path) -> None:
-    """Writes model and optimizer to `last.keras`; the former file becomes `previous.keras`. One survives a kill."""
+    """Writes model and optimizer to `last.keras`; the old file becomes `previous.keras`. A kill leaves one of them."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
         # A run killed before the new one has its name resumes from the previous one.

@@ -26,7 +26,7 @@ class Start(NamedTuple):
 
     Attributes:
         model: the model with the initial weights, or None.
-        vocabulary: a message on how embeddings were made for another vocabulary, or "".
+        vocabulary: a message on how embeddings were adapted to a new vocabulary, or "".
     """
 
     config: AlbertConfig
@@ -71,8 +71,8 @@ def load_pretraining_start(
     """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
     `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts and some settings of
-    extensions, and add extensions that leave the initial model unchanged. With `tokenizer`, the model gets the records'
-    vocabulary. `former_tokenizer` is the tokenizer of the weights, if none is next to them.
+    extensions, and add extensions that keep the initial outputs. If `tokenizer` is set, the weights are adapted to the
+    records' vocabulary. `former_tokenizer` is the weights' tokenizer, if none is next to them.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(
@@ -115,7 +115,7 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
 
 
 def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if a model takes no rows of `length`, which `flag` or the records set."""
+    """Raises UserError if `length`, given by `flag` or the records, is too long for the model."""
     limit = config.max_seq_length
     if length <= limit:
         return
@@ -164,7 +164,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
     """Copies variables with the same name and shape; returns the names of the target's other variables.
 
     A pair head is copied only for the same pair task. If the depth plans differ, each attention or feed-forward layer
-    gets the weights of the first step that runs it.
+    gets the source's weights of the first step that runs the layer.
     """
     values, variables = named_variables(source), named_variables(target)
     if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):

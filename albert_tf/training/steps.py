@@ -6,7 +6,7 @@ from albert_tf.training.devices import Devices
 class Steps:
     """The base of training and evaluation steps, whose metrics accumulate until `results` is called.
 
-    `surveys`: whether the values that a loss compares are computed first, for the whole batch.
+    `surveys`: whether a first pass computes the whole batch's values that the loss compares (gradient caching).
     """
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int, surveys: bool):

@@ -38,9 +38,9 @@ class TensorFlowSteps(Steps):
             self._gradients = tf.function(self._gradients, autograph=False, jit_compile=True)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """Returns a function that starts an iteration over the batches, and compiles their steps.
+        """Compiles the steps, and returns a function that starts an iteration over the batches.
 
-        `make_dataset(parts, workers, worker)` makes them.
+        `make_dataset(parts, workers, worker)` returns the batches.
         """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)

@@ -40,7 +40,7 @@ class Utilisation:
         return rows * self._work_of(length) if self.is_known else 0.0
 
     def share(self, work: float, seconds: float) -> float | None:
-        """Returns the MFU of `work`, which the device may not have finished; None if unknown or above 1."""
+        """Returns the MFU of `work`; None if unknown, or above 1 because the device lags behind."""
         share = work / seconds / self._peak if self.is_known else 2.0
         return share if share <= 1 else None
 
@@ -56,7 +56,7 @@ class Utilisation:
         return {"mfu": rate / self._peak}
 
     def measure_again(self, fresh: float = _FRESH) -> None:
-        """Measures the rate again after `fresh` seconds; only on CPUs, since it takes memory."""
+        """Measures the rate again if it is `fresh` seconds old; only on CPUs, since this takes memory."""
         is_due = time.monotonic() - self._measured_at >= fresh
         if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
             self._measure()

@@ -38,7 +38,7 @@ def read_grpc(answer: bytes) -> Answer | None:
 
 
 def rest_reader(version: int | None) -> Reader:
-    """Returns a reader of JSON answers; these lack a version, so it sets `version`."""
+    """Returns a reader of JSON answers, which have no version: the reader sets `version`."""
 
     def read(answer: bytes) -> Answer | None:
         try:
@@ -52,9 +52,9 @@ def rest_reader(version: int | None) -> Reader:
 def check(
     differing: Counter, references: Sequence[Answer | None], answered: Sequence[int] = (), read: Reader = read_grpc
 ) -> Checked:
-    """Counts wrong answers and the answers of each version.
+    """Counts wrong answers, and all answers by version.
 
-    An answer is compared with its version's reference, else with its version's first answer to the request.
+    An answer is compared with its version's reference or, without one, that version's first answer to the request.
     `worst_difference` is None if outputs, shapes or texts differ.
     """
     expected, versions = {}, Counter()

@@ -1,7 +1,7 @@
-"""Splits a request's mean latency into client costs and means of the server's histograms.
+"""Splits a request's mean latency into parts of the client and of the server, by the server's histograms.
 
 Histograms (TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc, microseconds): request_latency
-is the server's work except gRPC's, for OK answers; runtime_latency is the session's run and the wait in the batching
+is the server's time without gRPC, for OK answers; runtime_latency is the session's run and the wait in the batching
 queue; queuing_latency is that wait alone. request_count is unused: it includes REST's status requests.
 """
 

@@ -84,7 +84,7 @@ def _windows(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def warnings(a: BenchmarkReport, b: BenchmarkReport) -> list[str]:
-    """Returns other possible causes of a difference."""
+    """Returns other possible causes of a difference, such as another machine."""
     notes = []
     for name in ("cpu", "usable_cores", "memory_gib"):
         mine, other = a["environment"][name], b["environment"][name]

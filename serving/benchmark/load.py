@@ -54,7 +54,7 @@ class LoadShare:
 
 @dataclass(frozen=True)
 class Effort:
-    """The generator's CPU, wall and thread seconds; `waiting`: seconds that threads waited for a CPU."""
+    """The generator's seconds: CPU, wall, wall summed over threads, and threads' `waiting` for a CPU."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -67,10 +67,10 @@ class Effort:
 
 @dataclass
 class Samples:
-    """One entry per request, in due order; times are seconds after the start.
+    """One entry per request, by due time; times are seconds after the start.
 
-    `code` is the gRPC status number. `differing` counts answers whose bytes differ from the reference, by (item,
-    answer).
+    `code` is the gRPC status number. `differing` counts answers whose bytes differ from the reference, by (item of
+    the workload, answer).
     """
 
     due: np.ndarray

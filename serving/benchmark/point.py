@@ -59,7 +59,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probe:
-    """First answers, times of the first two calls, and client costs."""
+    """Results before the load: first answers, times of the first two calls, client costs."""
 
     replies: list[bytes]
     first_ms: float

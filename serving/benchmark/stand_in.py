@@ -2,7 +2,7 @@
 
     python -m serving.benchmark.stand_in --port=8500
 
-It serves PredictionService and ModelService for one model named `default`, with one constant answer.
+It serves one model named `default`, with one constant answer.
 """
 
 import threading

@@ -95,7 +95,7 @@ class SavedModel:
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         _check_files(path, tags)
         self._graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
+        self._session = _Session(graph=self._graph, config=config)
         try:
             with self._graph.as_default(), _quiet_deprecations():
                 meta_graph = tf.compat.v1.saved_model.loader.load(self._session, list(tags), path)
@@ -164,6 +164,14 @@ class SavedModel:
                 raise invalid_argument(message) from error
             self._elements[name] = element
         return element
+
+
+class _Session(tf.compat.v1.Session):
+    # What loading runs takes none of the threads that requests share: while one of them compiles, requests that are
+    # queued behind it would wait until the last compilation.
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        options = options or config_pb2.RunOptions(inter_op_thread_pool=-1)
+        return super().run(fetches, feed_dict, options, run_metadata)
 
 
 def _check_files(path: str, tags: Sequence[str]) -> None:

@@ -11,8 +11,7 @@ _LONGEST = 4000
 class UserError(ValueError):
     """Wrong input by the user. The message is one line that names the value and the remedy.
 
-    A value may come from a file of others: line breaks and other characters that steer a terminal are escaped, and a
-    long message loses its middle.
+    Line breaks and other characters that steer a terminal are escaped, and a long message loses its middle.
 
     >>> print(UserError("the label 'good\\n\\x1b[2J' is unknown"))
     the label 'good\\n\\x1b[2J' is unknown

@@ -41,7 +41,7 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Makes this multiprocessing child end as soon as its parent ends, even if the parent is killed."""
+    """Makes this multiprocessing child end when its parent ends, even if killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

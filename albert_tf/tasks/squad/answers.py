@@ -58,9 +58,9 @@ def find_answers(
 
 
 def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray, bool]:
-    """Returns the score of "no answer" in a window, and whether to subtract the best span's score.
+    """Returns the score of "no answer" in a window, and whether to subtract the best span's score from it.
 
-    The score is a joint head's answerability logit, else the log-probability of the span at [CLS].
+    The score is a joint head's answerability logit, or a plain head's log-probability of the span at [CLS].
     """
     if "answerable_logits" in output:
         return np.atleast_1d(output["answerable_logits"]), False

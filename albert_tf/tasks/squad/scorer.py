@@ -1,6 +1,6 @@
 """The scores of SQuAD's scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
 
-Scores are added one by one in file order, in double precision, since Python 3.12's `sum` rounds otherwise.
+Scores are added one by one in file order, in double precision, since Python 3.12's `sum` rounds differently.
 """
 
 import re
@@ -65,7 +65,7 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns exact, f1 and total of all questions, and of those with (HasAns_) and without an answer (NoAns_).
+    """Returns exact, f1 and total: of all questions, of answerable (prefix HasAns_) and of unanswerable ones (NoAns_).
 
     `null_odds` adds best_exact, best_f1 and their thresholds. Questions without a prediction do not count; where null
     odds exceed `threshold` (officially 1.0), the prediction counts as "".
@@ -110,7 +110,7 @@ def best_threshold(
 ) -> tuple[float, float | None]:
     """Returns the best mean score in percent, and the threshold of null odds that gives it.
 
-    The threshold is None if no prediction should count.
+    The threshold is None if answering nothing scores best.
     """
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = sum(not has for has in has_answer.values())

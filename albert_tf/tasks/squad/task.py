@@ -97,7 +97,7 @@ class SquadTask(Task):
     def score(
         self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, float]:
-        """Returns the official scores, for 2.0 with the threshold that gives the best F1."""
+        """Returns the official scores, for 2.0 at the threshold with the best F1."""
         return self._score(examples, find_answers(examples, rows, outputs))
 
     def _score(self, examples: Sequence[SquadExample], answers: Sequence[Answers]) -> dict[str, float]:

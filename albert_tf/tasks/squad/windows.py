@@ -23,12 +23,12 @@ class SpanRows(FeatureRows):
     """Rows that are windows, with the mapping from their tokens back to text.
 
     Attributes:
-        example: number of each row's example, ascending, int32 [rows] like the next four.
+        example: index of each row's example, ascending; this and the next four are int32 [rows].
         first_token: index of the window's first token in the passage.
         first_column: that token's column in the row.
         size: number of passage tokens in the window.
         null_column: column of [CLS].
-        offsets: for each example int32 [passage tokens, 2]: each token's first and end character.
+        offsets: for each example int32 [passage tokens, 2]: each token's characters, from begin to before end.
         unaligned: number of labelled examples whose answer has no token.
     """
 
@@ -52,9 +52,9 @@ def make_rows(
 ) -> SpanRows:
     """Splits examples into windows, one per row, labelled by the first answer if `training`.
 
-    `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` is 1
-    where `p_mask` is, at [CLS], and at tokens with more context in another window. A window without the whole answer is
-    labelled impossible (squad_utils.py:446-468).
+    `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` is
+    also 1 at [CLS], and at tokens with more context in another window. A window without the whole answer is labelled
+    impossible (squad_utils.py:446-468).
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
