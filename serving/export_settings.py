@@ -77,7 +77,7 @@ class ExportSettings(CheckedSettings):
     compiled_lengths: str = setting(
         "",
         help="for --engine=xla or auto, lengths in tokens to compile for, comma-separated; a row is padded to the next "
-        "one; empty: chosen for this CPU, from 8 to at most 384",
+        "one; empty: chosen for this CPU, at most 384",
     )
     merge_low_rank: bool = setting(
         False,

@@ -1,7 +1,7 @@
 """The engine "xla": loading an export compiles it for single rows of a few lengths."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +26,7 @@ _WITH_FLAG = r"(?s).*\x00--?xla_cpu_compilation_enabled(=(true|1|t|yes|y))?\x00.
 class CompiledSteps(tf.Module):
     """Runs all steps of an encoder over one row, compiled for a few lengths.
 
-    A row is padded to the smallest of the ascending `lengths` that holds it.
+    A row is padded to the smallest of the ascending lengths that holds it; `lengths` maps each to its shortest row.
     """
 
     def __init__(
@@ -35,11 +35,12 @@ class CompiledSteps(tf.Module):
         extensions: Sequence[ExportedExtension],
         halves: Sequence[Sequence[Any]],
         final_norm: ExportedLayerNorm | ExportedRMSNorm | None,
-        lengths: Sequence[int],
+        lengths: Mapping[int, int],
         summary_loop: DepthLoop,
     ):
         super().__init__()
         self.config, self.lengths, self.extensions = config, tuple(lengths), extensions
+        self.shortest = tuple(lengths.values())
         self.summary_loop = summary_loop
         self.halves = [[_TurnedHalf(half) for half in every] for every in halves]
         self.final_norm = None if final_norm is None else _TurnedNorm(final_norm)
@@ -59,8 +60,11 @@ class CompiledSteps(tf.Module):
         self._graph, self.at_load = graph, _Compilation(lambda: graphs.values(), config.hidden_size, self.lengths)
 
     def fits(self, mask: Tensor) -> Tensor:
-        """Returns whether a mask [batch, length] is of a single row that fits the longest compiled length."""
-        return (tf.shape(mask)[0] == 1) & (_width(mask) <= self.lengths[-1])
+        """Returns whether a mask [batch, length] is of a single row for which a length was compiled."""
+        width = _width(mask)
+        place = tf.minimum(tf.searchsorted(self.lengths, [width])[0], len(self.lengths) - 1)
+        is_within = (width >= tf.gather(self.shortest, place)) & (width <= tf.gather(self.lengths, place))
+        return (tf.shape(mask)[0] == 1) & is_within
 
     def __call__(
         self, embed: Callable, input_ids: Tensor, segment_ids: Tensor | None, mask: Tensor, only_summary: bool

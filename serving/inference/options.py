@@ -12,18 +12,20 @@ from serving.inference import onednn
 from tfrecords.base.cpu import OWN_CPU_INFO, bfloat16_flags, cpu_flags
 from tfrecords.base.errors import UserError
 
-# Tokens of the single rows that engine "xla" runs faster, by the first of these flags that a CPU has; measured in
-# docs/results/engine_xla.md.
-_TO_32, _TO_128 = tuple(range(8, 40, 8)), tuple(range(8, 136, 8))
+# Lengths for which engine "xla" is compiled, by the first of these flags that a CPU has, and the shortest row for each:
+# () for one token more than the length before. Measured in docs/results/engine_xla.md: with AVX-512, numbers of tokens
+# that are no power of two are slower than the usual engine, so only rows of nearly these lengths are padded.
+_TO_128 = tuple(range(8, 136, 8))
 # Above 128 in steps of 32, for fewer compilations: padding takes part of the gain.
 _TO_384 = (*_TO_128, 144, *range(160, 416, 32))
-FASTER = {"amx_bf16": _TO_128, "avx512f": _TO_32, "avx2": _TO_384}
+_POWERS = (16, 32, 64, 128, 256), (1, 17, 60, 120, 240)
+FASTER = {"amx_bf16": (_TO_128, ()), "avx512f": _POWERS, "avx2": (_TO_384, ())}
 _OTHER_CPU = ", or export with --other_cpu for one that can"
 
 
 @dataclasses.dataclass(frozen=True)
 class InferenceOptions:
-    """Options of the inference encoder; the names are those of ExportSettings' flags.
+    """Options of the inference encoder, named as ExportSettings' flags.
 
     "bfloat16", "int8" and "int8_vnni" need oneDNN. "int8" is correct on every x86 CPU; "int8_vnni" rounds weights less,
     but needs avx512_vnni or avx_vnni. "auto" chooses for this CPU. `other_cpu` skips the check that this CPU can run
@@ -36,6 +38,8 @@ class InferenceOptions:
     performance_hint: str = "latency"
     engine: str = "tensorflow"
     compiled_lengths: tuple[int, ...] = ()
+    # The shortest row for each of the lengths, as in FASTER.
+    compiled_from: tuple[int, ...] = ()
 
     def __post_init__(self):
         known = {"compute": (*COMPUTE, "auto"), "padding": PADDING, "performance_hint": PERFORMANCE_HINTS}
@@ -54,15 +58,20 @@ class InferenceOptions:
         compute, engine = self.compute, self.engine
         if compute == "auto":
             compute = "bfloat16" if bfloat16_flags() else "float32"
-        lengths = self.compiled_lengths or next((FASTER[flag] for flag in FASTER if flag in cpu_flags()), ())
+        lengths, shortest = self.compiled_lengths, self.compiled_from
+        if not lengths:
+            lengths, shortest = next((FASTER[flag] for flag in FASTER if flag in cpu_flags()), ((), ()))
         refused = ", ".join(setting_of(config, one) for one in config.extensions if not one.for_xla)
         if engine == "xla" and refused:
             raise UserError(f"engine xla does not run {refused}; leave out --engine")
         if engine == "auto":
             runs = (compute, self.padding) == ("float32", "skipped") and not refused
             engine = "xla" if runs and lengths else "tensorflow"
-        lengths = (lengths or _TO_32) if engine == "xla" else ()
-        return dataclasses.replace(self, compute=compute, engine=engine, compiled_lengths=lengths)
+        if engine != "xla":
+            lengths, shortest = (), ()
+        lengths = lengths or ((16, 32) if engine == "xla" else ())
+        chosen = {"compute": compute, "engine": engine}
+        return dataclasses.replace(self, **chosen, compiled_lengths=lengths, compiled_from=shortest)
 
     @property
     def dtype(self) -> tf.DType:

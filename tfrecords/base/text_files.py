@@ -125,7 +125,7 @@ def foreign_kind(head: bytes) -> str | None:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Returns what a file is, such as "a PDF"; None if it may be UTF-8 text."""
+    """Returns what a file is, such as "a PDF"; None for possible UTF-8 text."""
     return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
 
 

@@ -17,6 +17,7 @@ from tests.serving.inference.encoders import CONFIG, encoders_mostly_slow, make_
 from tfrecords.base.errors import UserError
 
 OPTIONS = InferenceOptions(engine="xla", compiled_lengths=(5, 8))
+BETWEEN = InferenceOptions(engine="xla", compiled_lengths=(4, 8), compiled_from=(1, 7))
 SENTENCE = (
     "this servable was exported with --engine=xla; start tensorflow_model_server with "
     "--xla_cpu_compilation_enabled=true"
@@ -62,7 +63,7 @@ def test_short_rows_have_the_usual_numbers_or_the_extension_is_refused_by_name(c
 # Flags of the CPU, changes of the encoder, other choices; the first and the last length, and how many there are.
 AUTO = yaml.safe_load("""
 - [avx2, {}, {}, 8, 384, 25]
-- [avx2 avx512f, {}, {}, 8, 32, 4]
+- [avx2 avx512f, {}, {}, 16, 256, 5]
 - [avx2 avx512f amx_bf16, {}, {}, 8, 128, 16]
 - [avx2, {}, {compiled_lengths: [5]}, 5, 5, 1]
 - [asimd, {}, {}, 0, 0, 0]
@@ -78,6 +79,17 @@ def test_auto_takes_xla_where_it_is_faster_and_can_run(flags, changes, choices, 
     resolved = InferenceOptions(**{"engine": "auto"} | choices).resolved(CONFIG.replace(**changes))
     assert resolved.engine == ("xla" if count else "tensorflow") and len(resolved.compiled_lengths) == count
     assert not count or (resolved.compiled_lengths[0], resolved.compiled_lengths[-1]) == (first, last)
+
+
+@pytest.mark.parametrize(
+    ("options", "fitting"),
+    [(OPTIONS, {1, 2, 3, 4, 5, 6, 7, 8}), (BETWEEN, {1, 2, 3, 4, 7, 8})],
+)
+def test_single_rows_fit_that_are_as_long_as_a_compiled_length_takes(options, fitting):
+    steps = make_encoder(make_keras(num_hidden_layers=1), options).compiled
+    lengths = range(1, 11)
+    assert {n for n in lengths if steps.fits(tf.sequence_mask([n], 12))} == fitting
+    assert not any(steps.fits(tf.sequence_mask([n, n], 12)) for n in lengths)
 
 
 def test_an_id_beyond_the_vocabulary_fails():
