@@ -60,7 +60,7 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """The range of random depths: a batch runs Segment number `place` of `runs_of` from `least` to `most` times."""
+    """The range of random depths: each batch repeats one Segment, `runs_of(config)[place]`, `least` to `most` times."""
 
     place: int
     least: int

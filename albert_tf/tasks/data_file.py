@@ -181,7 +181,7 @@ def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[t
 
 
 def text_key(texts: Sequence[str], seed: int) -> int:
-    """Returns a 64-bit hash, equal for texts that differ in case and spaces alone."""
+    """Returns a 64-bit hash of texts that ignores case and spacing."""
     text = "\0".join(" ".join(text.split()).casefold() for text in texts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
 
