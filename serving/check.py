@@ -21,7 +21,7 @@ class Tolerance(NamedTuple):
 
     Attributes:
         angle: 1 - cosine, over all rows together.
-        difference: Relative to the largest expected value or to 1.
+        difference: Relative to the largest expected value, at least to 1.
     """
 
     angle: float
@@ -54,7 +54,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
 
     It compares answers to random ids in padded rows of different lengths; words proposed for a mask; early exit at an
     unreachable threshold; and, if the export takes texts, their ids and answers. An 8-bit export is also compared with
-    exact products.
+    float32 products of its integers.
 
     Returns:
         The largest absolute difference by output.
@@ -133,7 +133,7 @@ def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
 
 
 def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
-    """Returns the largest absolute difference of each output; `where` precedes each name.
+    """Returns the largest absolute difference of each output; `where` precedes the outputs' names.
 
     Raises UserError if one is above the tolerance.
     """

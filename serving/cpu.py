@@ -32,7 +32,7 @@ def has_avx512(cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 
 def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether the CPU adds 8-bit products in 32 bits; on others sums can overflow."""
+    """Returns whether the CPU adds 8-bit products in 32 bits; otherwise sums can overflow."""
     return can_run("int8_vnni", cpu_info)
 
 

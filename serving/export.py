@@ -22,7 +22,7 @@ __all__ = ["ExportSettings", "export"]
 def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = lambda loaded: None) -> Path:
     """Writes a model as the next version of a servable, atomically for a polling server, and returns its folder.
 
-    `check_loaded` may refuse the loaded model by an error.
+    `check_loaded` may refuse the loaded model by raising an error.
 
     Raises:
         UserError: A missing head or tokenizer, an impossible length, an existing version, or a failed check.

@@ -44,7 +44,7 @@ def servables_in(folder: Path) -> list[Path]:
 def again(base: Path, changed: bool = False) -> Path | None:
     """Exports a servable's model as the next version, with the options of its latest one.
 
-    Returns None if that was exported with the installed package versions. `changed`: the model may have changed.
+    Returns None if the latest was exported with the installed package versions. `changed` allows a changed model.
 
     Raises:
         UserError: The model is missing or changed, or the manifest is too old.

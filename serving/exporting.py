@@ -48,7 +48,7 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
     """Writes a model in memory as the next version of a servable, and returns its folder.
 
     Args:
-        loaded: From `albert_tf.load`, with later changes.
+        loaded: From `albert_tf.load`, perhaps changed since.
         folder: Base path of the servable.
         **options: Fields of ExportSettings, except those about loading. `inputs` is "text" by default if there is a
             tokenizer.
@@ -145,7 +145,7 @@ def save(exportable: Exportable, path: Path) -> None:
 def write_manifest(
     version: Path, loaded: Loaded, exportable: Exportable, settings: dict[str, Any], differences: dict | None
 ) -> None:
-    """Writes a version's manifest; `differences` are those of the check."""
+    """Writes a version's manifest; `differences` come from `serving.check`."""
     model, options, signatures = loaded.model, exportable.options, exportable.signatures()
     path = version / MANIFEST
     path.parent.mkdir(exist_ok=True)

@@ -73,12 +73,12 @@ class Probe:
 
 
 def reader(workload: Workload, version: int | None) -> answers.Reader:
-    """Returns a reader of answers; `version` is for REST answers, which omit it."""
+    """Returns a reader of answers; REST answers state no version and count as of `version`."""
     return answers.rest_reader(version) if workload.url else answers.read_grpc
 
 
 def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
-    """Sends each request once, or only the first two without `check`; raises ServingError if one fails."""
+    """Sends each request once, or without `check` the first two alone; raises ServingError if a request fails."""
     before = look()
     wanted = workload.requests if check else workload.requests[:2]
     stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
@@ -112,7 +112,7 @@ def measure(
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
 ) -> Point:
-    """Measures a point of the report (docs/reference/benchmark_report.md)."""
+    """Measures one workload under one load (docs/reference/benchmark_report.md)."""
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
     before = look()
@@ -273,7 +273,7 @@ def generator_lag(samples: Samples) -> dict:
 
 
 def generator_effort(effort: Effort) -> tuple[float, float]:
-    """Returns the generator's share of a core, and its threads' share of time without a CPU."""
+    """Returns the generator's CPU utilization, and the time share in which its threads waited for a CPU."""
     cpu = effort.cpu / effort.wall if effort.wall else 0.0
     return cpu, effort.waiting / effort.threads if effort.threads else 0.0
 

@@ -15,7 +15,7 @@ class ErrorCount(TypedDict):
 
 
 class Generator(TypedDict):
-    """The generator's share of a core, and its threads' share of time without a CPU."""
+    """The generator's CPU utilization, and the threads' waiting for a CPU."""
 
     cpu_share: float
     waiting_share: float
@@ -31,7 +31,7 @@ class SilenceFound(TypedDict):
 
 
 class Timeline(TypedDict):
-    """Requests that ended in each step."""
+    """Requests that ended in each step of time."""
 
     step_s: float
     answered: list[int]
@@ -79,7 +79,7 @@ class AnswerCheck(TypedDict):
 
 
 class Checked(TypedDict):
-    """A point's answers, and how many each version gave (None: unknown)."""
+    """The check of a point's answers, and their number by version (None: unknown)."""
 
     answers: AnswerCheck
     versions: dict[str, int | None]
@@ -111,7 +111,7 @@ class Point(Figures, Checked):
 
 
 class TrialRow(TypedDict):
-    """One rate of a search; `limit` is why it failed, "" if it passed."""
+    """One rate tried in a search; `limit` is why the rate failed, or ""."""
 
     rate: float
     limit: str

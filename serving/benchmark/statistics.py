@@ -49,7 +49,7 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
 
 
 def encode_histogram(latencies: np.ndarray) -> str:
-    """Returns an HdrHistogram of microseconds in its own compressed base64 form."""
+    """Returns latencies as an HdrHistogram of microseconds, compressed, in base64."""
     counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
     values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
     for value, count in zip(values.tolist(), times.tolist(), strict=True):
@@ -58,7 +58,7 @@ def encode_histogram(latencies: np.ndarray) -> str:
 
 
 def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns milliseconds, ascending, and their counts."""
+    """Returns latencies in milliseconds, ascending, and their counts."""
     decoded = HdrHistogram.decode(encoded)
     every_count = np.array(decoded.counts)
     filled = np.flatnonzero(every_count)
@@ -69,7 +69,7 @@ def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
 def bootstrap_percentiles(
     windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
 ) -> np.ndarray:
-    """Resamples windows, then samples within each; returns the percentiles of all resamples, [1000, percents]."""
+    """Resamples windows, then their latencies; returns the percentiles of each resample, [1000, percents]."""
     random = np.random.default_rng(seed)
     values = np.unique(np.concatenate([value for value, _ in windows]))
     totals = np.zeros((len(windows), len(values)))

@@ -79,7 +79,7 @@ def versions(report: BenchmarkReport) -> str:
 
 
 def latency_rows(report: BenchmarkReport) -> list[list[str]]:
-    """Returns a heading and a row per point, ms."""
+    """Returns a heading and a row of milliseconds per point."""
     bounded = any(point["within_bound"] is not None for point in report["points"])
     batched = any(point["batch"] > 1 for point in report["points"])
     in_process = any(point["in_process"] for point in report["points"])
@@ -102,7 +102,7 @@ def latency_rows(report: BenchmarkReport) -> list[list[str]]:
 
 
 def breakdown_rows(report: BenchmarkReport) -> list[list[str]]:
-    """Returns mean milliseconds by part."""
+    """Returns the mean milliseconds of a request's parts."""
     points = report["points"]
     known = [part for part in _BREAKDOWN if any(point["breakdown_ms"][part] is not None for point in points)]
     rows = [["mean ms of", "all", *(_BREAKDOWN[part] for part in known)]]

@@ -85,7 +85,7 @@ class Workers:
 
 
 def split(share: LoadShare, count: int) -> list[LoadShare]:
-    """Splits a load: due times in turn, or clients evenly."""
+    """Splits a load into `count` parts: due times round-robin, clients evenly."""
     if share.due is not None:
         return [replace(share, due=share.due[i::count], first_item=i, item_step=count) for i in range(count)]
     clients = [share.clients // count + (i < share.clients % count) for i in range(count)]

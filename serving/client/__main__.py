@@ -56,7 +56,7 @@ class ClientSettings(CheckedSettings):
 
 
 def main(settings: ClientSettings) -> None:
-    """Prints the answer, or without inputs the model's description."""
+    """Prints the answer or, without inputs, the model's description."""
     with settings.client() as client:
         if sum(map(bool, (settings.text, settings.ids, settings.input))) > 1:
             raise UserError("--text, --ids and --input are given together; choose one of them")
@@ -76,7 +76,7 @@ def main(settings: ClientSettings) -> None:
 
 
 def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
-    """Returns NAME=VALUE items as arrays of the signature's types; a repeated name adds rows or entries."""
+    """Converts NAME=VALUE items to arrays of the signature's types; a repeated name appends to its array."""
     values: dict[str, list] = {}
     for item in items:
         name, equals, value = item.partition("=")

@@ -46,7 +46,7 @@ class ClientBase:
             label: a version label instead of a version.
             signature: the signature to call.
             timeout_s: seconds per call, retries included.
-            max_batch_rows: larger requests are split. None: the limit that the server states when it refuses one.
+            max_batch_rows: larger requests are split. None: the limit that a server states when it refuses a request.
 
         Raises:
             UserError: `max_batch_rows` is below 1.
@@ -92,7 +92,7 @@ class ClientBase:
         signature: str | None = None,
         timeout_s: float | None = None,
     ) -> Arrays:
-        """Returns the output arrays by name for `inputs` by name (arrays, lists, scalars, str as UTF-8).
+        """Returns the output arrays by name. `inputs` maps names to arrays, lists, scalars or str (as UTF-8).
 
         Too many rows become several requests to one version.
 
@@ -278,7 +278,7 @@ class ClientBase:
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
     ) -> np.ndarray:
-        """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; for models of pairs.
+        """Returns how well each text answers the query, float32 [texts], 0 to 1, in order; for models of text pairs.
 
         The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
         Other arguments are those of `embed`.
@@ -295,7 +295,7 @@ class ClientBase:
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
     ) -> Arrays:
-        """Returns `label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
+        """Returns the texts' `label`, `logits` and `probabilities`, or `value` of a regressor, in order.
 
         For a model of pairs, `texts` is a list of (first, second). Other arguments are those of `embed`.
         """

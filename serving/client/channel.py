@@ -31,7 +31,7 @@ class Connection:
     4
 
     Attributes:
-        target: HOST:PORT, or unix:/path of --grpc_socket_path. If a name has several addresses, calls take turns.
+        target: HOST:PORT, or unix:/path of --grpc_socket_path. If the host has several addresses, calls alternate.
         tls: whether the port uses TLS.
         root_certificates: PEM file to trust instead of the system's.
         client_certificate, client_key: PEM files for mutual TLS (client_verify).
@@ -127,7 +127,7 @@ class Connection:
 
 
 def _read_pem(path: str) -> bytes:
-    """Returns a PEM file's bytes; raises UserError for others: gRPC would never connect."""
+    """Returns a PEM file's bytes; raises UserError for other files, with which gRPC would never connect."""
     content = Path(path).read_bytes()
     if b"-----BEGIN " not in content:
         raise UserError(f"certificate file '{path}' is no PEM file: it has no line '-----BEGIN ...'")

@@ -50,7 +50,7 @@ HINTS = [
 
 
 class UnreadableAnswer(UserError):
-    """A server's answer that is not what its model promises."""
+    """A server's answer that does not match its model's signature."""
 
 
 class ServingError(UserError):

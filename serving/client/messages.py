@@ -133,7 +133,7 @@ def count_rows(arrays: Arrays) -> int | None:
 
 
 def read_prediction(response: PredictResponse) -> Arrays:
-    """Returns the answer's arrays by output name; UnreadableAnswer if one is no tensor."""
+    """Returns the answer's arrays by output name; raises UnreadableAnswer if an output is no tensor."""
     arrays = {}
     for name in sorted(response.outputs):
         try:
@@ -252,7 +252,7 @@ def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]
 
 
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
-    """Joins the answers to `batches` in the order of the rows; pads with zeros, b'' or the values in `_FILLS`."""
+    """Joins the answers to `batches` in the original order; pads shorter rows with zeros, b'' or values in `_FILLS`."""
     order = np.concatenate(rows)
     joined = {}
     for name in parts[0]:

@@ -36,7 +36,7 @@ class RowsTask:
         numbers: name and value of constant inputs.
         counts: outputs that count tokens.
         options: names of the supported OPTIONS.
-        option_counts: `counts` of the signature with options.
+        option_counts: the same of the signature with options.
     """
 
     signature: str
@@ -48,9 +48,9 @@ class RowsTask:
     option_counts: tuple[str, ...] = ()
 
     def asked_with(self, **options: str | bool) -> "RowsTask":
-        """Returns the task with these OPTIONS and the output `lengths`, or unchanged if all are off.
+        """Returns the task with these OPTIONS and the output `lengths`; unchanged if every option is off.
 
-        Raises UserError for unsupported ones.
+        Raises UserError for unsupported options.
         """
         wanted = {name: value for name, value in options.items() if value}
         if unknown := sorted(wanted.keys() - set(self.options)):
@@ -175,7 +175,7 @@ FINDERS: Mapping[str, Finder] = {
 
 
 def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
-    """Returns the outputs that count tokens (COUNTS); none if truncated tokens are not counted.
+    """Returns the outputs that count tokens (COUNTS); none if `truncated_tokens` is not among them.
 
     >>> counts_in(["logits", "text_tokens", "truncated_tokens"]), counts_in(["logits", "text_tokens"])
     (('text_tokens', 'truncated_tokens'), ())

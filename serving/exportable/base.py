@@ -44,7 +44,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
     """Returns the Exportable of a model or AlbertEncoder; copies the weights.
 
     Raises:
-        UserError: The model cannot be exported, or `options.dimensions` is set for one without embeddings.
+        UserError: The model cannot be exported, or has no embeddings for `options.dimensions`.
 
     >>> from albert_tf import AlbertConfig, AlbertRegressor
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
@@ -212,7 +212,7 @@ class Exportable(tf.Module, abc.ABC):
             return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, ExportSignature]:
-        """Returns all signatures by name; if an export takes texts, `ids` takes token ids."""
+        """Returns all signatures by name; in exports for texts, the signature `ids` takes token ids."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
         if self.framer is None:
@@ -239,7 +239,7 @@ class Exportable(tf.Module, abc.ABC):
         return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the column of each row's representative token, int32 [batch]."""
+        """Returns the column of each row's [CLS], int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, ExportSignature]:

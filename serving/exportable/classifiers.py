@@ -57,7 +57,7 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
 
 
 class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
-    """Exports an AlbertRegressor: `value` float32 [batch]; with an activation function also its input `logit`."""
+    """Exports an AlbertRegressor: `value` float32 [batch] and, before an activation function, `logit`."""
 
     exit_kind = "regression"
     for_litert = True
@@ -84,8 +84,8 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
     """Exports an AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same for each word, as split by `str.split`; `words` string and their character positions
-    `starts`, `ends` int32, [batch, words]. A word beyond the maximum length gets the label "".
+    at padding. Over text: the same for each word of `str.split`, and `words` string, `starts`, `ends` int32 (in
+    characters), [batch, words]. A word beyond the maximum length gets the label "".
     """
 
     exit_kind = "tagging"

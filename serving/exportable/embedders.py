@@ -58,7 +58,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return self.options.task.get("prompts", {})
 
     def with_options(self, format_: InputFormat, answer) -> ExportSignature:
-        """If the model has prompts, adds the input `prompt_name` and the output `prompt_names` [batch, prompts]."""
+        """Adds the input `prompt_name` and the output `prompt_names` [batch, prompts] for a model with prompts."""
         if not self.prompts or "text" not in format_.inputs:
             return super().with_options(format_, answer)
         format_ = InputFormat(format_.inputs | specs("prompt_name"), format_.read)

@@ -57,7 +57,7 @@ class InputFormat(NamedTuple):
 
 
 class FollowingBatch(NamedTuple):
-    """A TokenBatch whose rows continue earlier rows; their memory is `features`, as in `InferenceEncoder.specs`."""
+    """A TokenBatch whose rows continue earlier rows; `features` has their memory, as in `InferenceEncoder.specs`."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor

@@ -20,8 +20,9 @@ class Choices(NamedTuple):
 class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
     """Exports an AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices] and `choice` int32 [batch].
 
-    `choice` is the best one's number; over text, `answer` string [batch] is its text. The number of choices is fixed,
-    since a batching server would pad others with copies. Empty choices get probability 0 and the logit NO_ANSWER.
+    `choice` is the best one's number; over text, `answer` string [batch] is its text. The number of choices is
+    fixed, since a batching server would pad shorter lists with copies. Empty choices get probability 0 and the logit
+    NO_ANSWER.
     """
 
     rows_are_answers = False

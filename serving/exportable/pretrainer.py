@@ -120,7 +120,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
 
     def compared_head(self, model, inputs, answers):
-        """Returns log probabilities to compare; probabilities are too small."""
+        """Returns log probabilities to compare, since probabilities are tiny."""
         if self.framer is not None:
             inputs = self._masked_rows(inputs["text"][0].decode())
         positions = {"masked_lm_positions": inputs["masked_lm_positions"]}

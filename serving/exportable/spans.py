@@ -13,7 +13,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
     """Exports an AlbertSpanPredictor, with a joint or plain head.
 
     Over texts: see `by_context`. Over ids: `start_log_probs` and, with the plain head, `end_log_probs`, float32 [batch,
-    length], -1e30 where no answer may be. Best spans: `starts`, `ends` int32 (both included) and `scores` float32
+    length], -1e30 where answers are impossible. Best spans: `starts`, `ends` int32 (both included) and `scores` float32
     [batch, spans], of which the first `num_spans` int32 [batch] are valid. `no_answer_score` float32 [batch] is above 0
     for no answer (joint head: a logit; plain head: log odds against the best span).
     """
@@ -54,7 +54,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         Returns:
             `answer` string [batch], stripped of white space and controls; "" if `no_answer_score` is above
             fine-tuning's threshold. `start`, `end` int32 [batch], in characters, 0 without an answer; `score`,
-            `no_answer_score` float32 [batch]. Whatever the threshold, the best spans: `answers`, `starts`, `ends`,
+            `no_answer_score` float32 [batch]. The best spans, whatever the threshold: `answers`, `starts`, `ends`,
             `scores`, `probabilities`, [batch, top_k]; missing ones are "" with probability 0.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
@@ -77,7 +77,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return best | chosen | {"probabilities": probabilities}
 
     def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Searches spans that start and end at `allowed` positions; log-probabilities are over those and [CLS]."""
+        """Finds the best spans between `allowed` positions; log-probabilities are over these positions and [CLS]."""
         hidden = self.encode(rows)["sequence_output"]
         scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
         may_start = allowed if may_start is None else may_start

@@ -1,1 +1,1 @@
-"""A gateway that speaks the HTTP APIs of other encoder servers, for any TensorFlow Serving."""
+"""A gateway from the HTTP APIs of other encoder servers to any TensorFlow Serving."""

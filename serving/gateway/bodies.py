@@ -27,7 +27,7 @@ def read_object(raw: bytes, kind: type["Body"]) -> Any:
 
 
 def decoded(raw: bytes) -> Any:
-    """Decodes JSON; raises Refusal for other text, and for a name that an object has twice."""
+    """Decodes JSON; raises Refusal for invalid JSON and for duplicate names in an object."""
     try:
         values = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -112,7 +112,7 @@ class TruncatingBody(Body, kw_only=True):
     """The common fields of text-embeddings-inference's bodies.
 
     Attributes:
-        truncate: False refuses texts as long as the model's maximum.
+        truncate: False refuses texts that reach the model's maximum length.
         truncation_direction: "left" cuts the beginning.
         prompt_name: names the prompt before each text.
     """
@@ -158,7 +158,7 @@ class RerankBody(TruncatingBody, kw_only=True):
 
 
 class PredictBody(TruncatingBody, kw_only=True):
-    """A text, or a pair for models of pairs, or a list of them.
+    """One text (for models of pairs, one pair), or a list.
 
     Attributes:
         top_k: number of classes to return.
@@ -232,7 +232,7 @@ class CohereEmbedBody(Body, kw_only=True):
     """Cohere's embed body, of both versions.
 
     Attributes:
-        input_type: the prompt before each text; the default prompt if none has that name.
+        input_type: name of the prompt before each text; if unknown, the default prompt.
         truncate: NONE refuses too long texts; START or END says which end to cut.
     """
 
@@ -306,7 +306,7 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Returns /predict's rows, and whether the body had one row without a list."""
+    """Returns /predict's rows, and whether the body was one row, not a list."""
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value
     read = [(row,) if isinstance(row, str) else tuple(row) for row in rows]

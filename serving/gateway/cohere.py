@@ -41,7 +41,7 @@ async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -
 
 
 async def embed(service: Service, body: bodies.CohereEmbedBody, call: Call, version: str) -> dict[str, Any]:
-    """Returns unit vectors of each type, as version 2 of the API does."""
+    """Returns unit vectors in each requested type, as version 2 of the API does."""
     model, task = service.model(body.model, "embed")
     work = await service.answer(model, task, body.texts, call, body, counts=True)
     vectors = of_length_one(vectors_in(work, task, body.output_dimension))

@@ -17,7 +17,7 @@ _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 class Refusal(Exception):
     """An HTTP error response.
 
-    `code` is for programs. `retry_after` is in seconds; None: a retry cannot succeed.
+    `code` is machine-readable. `retry_after` is in seconds; None: a retry cannot succeed.
     """
 
     def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
@@ -66,7 +66,7 @@ def not_ready(name: str) -> Refusal:
 
 
 def unreadable(name: str, error: Exception) -> Refusal:
-    """Returns the error for a model with unreadable tasks."""
+    """Returns the error for a model whose signatures are unreadable."""
     if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
         return Refusal(404, f"the model server has not loaded the model '{name}'", "model_not_found")
     if isinstance(error, ServingError) and error.code not in _REFUSED:

@@ -97,7 +97,7 @@ def described(model: ServedModel) -> dict[str, Any]:
 async def infer(
     service: Service, model: ServedModel, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
 ) -> dict[str, np.ndarray]:
-    """Sends tensors to a model, bypassing the queue for texts, and returns its outputs by name.
+    """Sends tensors to a model, past the texts' queue, and returns its outputs by name.
 
     No `outputs` means all. The parameter `signature_name` replaces serving_default.
 
@@ -216,7 +216,7 @@ def _flatten(values: list, depth: int, flat: list) -> list:
 
 
 async def infer_http(service: Service, model: ServedModel, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
-    """Returns the body of an HTTP answer, and its number of JSON bytes (None: all).
+    """Returns the body of an HTTP answer, and how many of its bytes are JSON (None: all).
 
     `raw` is JSON, then tensors' bytes. `header_length`, the header HEADER_LENGTH, is the JSON's number of bytes.
     """

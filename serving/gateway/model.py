@@ -250,7 +250,7 @@ class ServedModel:
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for text in texts])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
-        """Returns whether a row may be truncated; only another call to the model can tell."""
+        """Returns whether the model might truncate a row; if so, another call to the model has to tell."""
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.counts or counter is None or not counter.counts or longest is None:
             return False

@@ -111,7 +111,7 @@ def meta_of(version: str, **units: int) -> dict[str, Any]:
 
 
 async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answer:
-    """Ranks, best first, `texts` as text-embeddings-inference does, or `documents` as Cohere, Jina and vLLM do."""
+    """Ranks `texts` as text-embeddings-inference does, or `documents` as Cohere, Jina and vLLM do; best first."""
     if (body.texts is None) == (body.documents is None):
         raise bad_request("give either texts or documents")
     texts = bodies.documents_of(body) if body.texts is None else body.texts
