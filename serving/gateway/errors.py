@@ -66,7 +66,7 @@ def not_ready(name: str) -> Refusal:
 
 
 def unreadable(name: str, error: Exception) -> Refusal:
-    """Returns the error for a model whose signatures are unreadable."""
+    """Returns the error for a model's unreadable signatures."""
     if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
         return Refusal(404, f"the model server has not loaded the model '{name}'", "model_not_found")
     if isinstance(error, ServingError) and error.code not in _REFUSED:
