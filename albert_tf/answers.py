@@ -2,10 +2,10 @@
 
 | model | prediction for each text |
 |---|---|
-| AlbertClassifier | {"label": name, or "labels": [name] if `multi_label`, "probabilities": {name: float}} |
+| AlbertClassifier | {"label": name (`multi_label`: "labels": [name]), "probabilities": {name: float}} |
 | AlbertRegressor | float |
 | AlbertTokenClassifier | [(word, label)]; label is None for truncated words |
-| AlbertSpanPredictor | {"answer": text or "", "score": float, "null_odds": float, high if there is no answer} |
+| AlbertSpanPredictor | {"answer": text or "", "score": float, "null_odds": float}, high without an answer |
 | AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, dimensions] |
 | AlbertPretrainer | for each [MASK] (RoBERTa: <mask>), the likeliest tokens: [(token, probability)] |
 

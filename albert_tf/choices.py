@@ -25,7 +25,7 @@ class PairRule(NamedTuple):
 
     Attributes:
         options: names of settings that change the loss.
-        documents: minimal number of texts in a row, besides the anchor (the query).
+        documents: minimal number of texts of a row, besides the anchor (the query).
         most: maximal number of these texts; 0: no limit.
         compares: whether the loss compares a batch's rows with each other.
     """

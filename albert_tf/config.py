@@ -33,8 +33,8 @@ class AlbertConfig:
         always_project: project even if `embedding_size` is `hidden_size`, as HuggingFace and keras-hub do.
         position_offset: the first token's position: 0, or 2 for RoBERTa (transformers modeling_roberta.py:142).
         depth_plan: the order in which blocks run, in place of groups; see `read_depth_plan`. "1+1x10+1" is a first
-            block, one that runs ten times, and a last one; num_hidden_layers must be the sum, 12. It applies to the
-            part of a block that `sharing` names; each step has its own weights for the other part.
+            block, a block that runs ten times, and a last block; num_hidden_layers must be the sum, 12. The plan is
+            for the part of a block that `sharing` names; each step has its own weights for the other part.
         norm_position: "post" normalizes the outputs of attention and feed-forward layers after adding their inputs
             (ALBERT, BERT); "pre" normalizes the inputs, and the last step's output (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which subtracts no mean and has no bias (Zhang and Sennrich 2019).
@@ -162,7 +162,7 @@ class AlbertConfig:
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
         """Reads a configuration file like `from_dict`; a missing size, such as hidden_size, is an error.
 
-        `model_type` ("albert", "bert" or "roberta") is for a HuggingFace file that names none.
+        `model_type` ("albert", "bert" or "roberta") is for a HuggingFace file without this key.
         """
         return _reading().read_file(cls, path, model_type)
 

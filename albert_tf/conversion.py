@@ -23,8 +23,8 @@ def convert(
 ) -> keras.Model:
     """Writes a model in the format `to`, with its class names and tokenizer; returns the model.
 
-    A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only the format "keras" keeps its pooling, and
-    tasks; other formats keep its encoder. `form` is the format of `source`. `rows` are arguments of
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only the format "keras" keeps pooling and task
+    settings; other formats keep its encoder. `form` is the format of `source`. `rows` are arguments of
     `long_rows.for_long_rows`.
     """
     source = source if form == "keras_hub" else find_model(source)

@@ -12,7 +12,7 @@ _PART = re.compile(r"([1-9]\d{0,8})(?:x([1-9]\d{0,8})(r?))?")
 
 
 class PlanPart(NamedTuple):
-    """Blocks that run in sequence, `repeats` times; if `is_reversed`, the last time backwards."""
+    """Blocks that run in sequence, `repeats` times; `is_reversed` reverses the order of the last time."""
 
     blocks: int
     repeats: int

@@ -19,9 +19,9 @@ class Weight(NamedTuple):
     """A weight of an extension.
 
     Attributes:
-        initializer: a Keras initializer, or "normal": truncated, with the deviation `initializer_range`.
-        per_step: whether axis 0 has a row for each step that uses the weight; with a single step, it may be missing.
-        autocast: whether Keras casts it to the compute dtype.
+        initializer: a Keras initializer, or "normal" (truncated, standard deviation `initializer_range`).
+        per_step: whether axis 0 has a row for each step that uses the weight; for a single step, the axis is optional.
+        autocast: whether Keras casts the weight to the compute dtype.
     """
 
     shape: tuple[int, ...]

@@ -88,7 +88,7 @@ def _sizes(weight_layers: list[WeightLayer]) -> int:
 
 
 def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
-    """Returns the cost of a row of `length` tokens; permutation models also compute `targets` queries."""
+    """Returns the cost of a row of `length` tokens and, in permutation models, `targets` queries."""
     pairs = config.num_steps * length * length
     work = RowCost(length, config.num_steps, config.num_steps, pairs, pairs)
     for one in config.extensions:

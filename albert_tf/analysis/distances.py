@@ -45,7 +45,7 @@ def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
 
 
 def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Any]], form: str = ".6f") -> None:
-    """Writes a CSV file; `curves` maps models to NamedTuples, one per step, whose first field is the step."""
+    """Writes a CSV file; `curves` maps a model's name to one NamedTuple per step, with the step first."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["model", *next(iter(curves.values()))[0]._fields])

@@ -54,7 +54,7 @@ class Recurrence(NamedTuple):
     Attributes:
         depth: number of runs in training; for an equilibrium model, the maximum.
         returns: median relative distances between final states that are 1, 2, ... runs apart.
-        evaluations: by solver, the number of block evaluations for each row that converged.
+        evaluations: maps each solver to the block evaluations of each row that converged.
         radius: the largest spectral radius of a row's Jacobian df/dz, at the solution of least residual.
         tolerance: the residual at which a row has converged.
     """

@@ -39,8 +39,8 @@ def training_flops(
 ) -> float:
     """Counts the operations of training on `rows` rows, as three forward passes of the encoder per row.
 
-    In an equilibrium model, a solver step counts once and a phantom step three times. Permutation models add the query
-    stream and the memory. `settings` has the keys of PretrainingSettings.
+    In an equilibrium model, a solver step counts once and a phantom step three times. The query stream and
+    memory of permutation models are added. `settings` has the keys of PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":

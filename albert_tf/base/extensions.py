@@ -13,8 +13,8 @@ class ExtensionLayer(keras.layers.Layer):
     """Holds weights of an encoder extension as attributes.
 
     Attributes:
-        steps: numbers of the depth steps that use the weights, if the layer is in an attention or feed-forward half.
-        means: the extension's metrics.
+        steps: indices of the depth steps that use the weights; only for layers in an attention or feed-forward half.
+        means: the extension's metrics (Keras Means).
     """
 
     def __init__(self, config: Any, extension: Any, spec: Any, owner: str, steps: tuple, **kwargs: Any):
@@ -41,7 +41,7 @@ class ExtensionOwner:
     dtype_policy: Any
 
     def add_extension_layers(self, config: Any, owner: str, steps: tuple[int, ...] = ()) -> None:
-        """Creates the extensions' layers for this owner; arguments are as in `Extension.weight_layers`."""
+        """Creates this layer's extension layers; arguments are as in `Extension.weight_layers`."""
         self._extension_layers = Untracked([])
         for extension in config.extensions:
             for spec in extension.weight_layers(config, owner, steps):
@@ -74,7 +74,7 @@ class ExtensionOwner:
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns an extension's weights, by name or, in an attention or feed-forward half, by "layer/name"."""
+        """Returns an extension's weights by name; in attention and feed-forward halves, names are "layer/name"."""
         is_half = not isinstance(self, keras.Model)
         return {
             f"{spec.layer}/{name}" if spec.disk and is_half else name: weight
@@ -85,7 +85,7 @@ class ExtensionOwner:
 
 
 class ExtendedEncoder(ExtensionOwner):
-    """A mixin for encoders with extensions; `unmeasured` has the last call's metric values until `measure`."""
+    """A mixin for encoders with extensions; `unmeasured` holds a call's metric values until `measure` is called."""
 
     unmeasured: Mapping[str, Any] = {}
     halves: dict[tuple[str, int], Any]
@@ -97,7 +97,7 @@ class ExtendedEncoder(ExtensionOwner):
     def measure(self) -> None:
         """Updates the extensions' metrics with the last call's values.
 
-        Your own model shows these metrics if its `compute_loss` calls this first.
+        To show them in your own model, call this first in its `compute_loss`.
         """
         values, self.unmeasured = self.unmeasured, {}
         for mean in self.means:
@@ -105,7 +105,7 @@ class ExtendedEncoder(ExtensionOwner):
                 mean.update_state(values[mean.name])
 
     def extension_layers(self) -> dict[str, ExtensionLayer]:
-        """Returns the layers of extensions that published models lack, by their names in `checkpoints`."""
+        """Returns the layers of unpublished extensions, by the names that `checkpoints` uses."""
         layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
         for (kind, i), half in sorted(self.halves.items()):
             for layer in half.own_extension_layers():

@@ -15,7 +15,7 @@ def check_value(
     choices: Mapping[str, tuple] = {},
     limits: Mapping[str, tuple[str, Callable[[Any], bool]]] = {},
 ) -> None:
-    """Raises UserError unless a value is valid for its field: a str, a bool, or a number that is not negative.
+    """Raises UserError if a value has another type than its field (str, bool, number) or is negative.
 
     An int must fit 32 bits, and be at least 1 if its default is above 0. A name ending in "_prob" requires a value
     below 1. `choices` maps field names to the allowed values, `limits` to (description, condition).

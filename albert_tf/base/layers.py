@@ -271,8 +271,8 @@ def plain(error: UserError) -> UserError:
 def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor:
     """Looks up rows of a table [n, width] at int indices [...], after adding `first` to each: returns [..., width].
 
-    An index out of range raises UserError if its value is known, and a TensorFlow error in graphs on a CPU. With XLA
-    and on GPUs, its row is NaN.
+    An index out of range raises UserError in eager mode, and a TensorFlow error in graphs on a CPU. With XLA or a GPU,
+    the returned row is NaN.
     """
     table, size = ops.convert_to_tensor(table), ops.shape(table)[0]
     check_range(indices, size - first, name, least=-first)

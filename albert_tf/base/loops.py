@@ -15,10 +15,10 @@ def repeat(
     """Applies state = cycle(i, state) for i = 0 .. times - 1, as a differentiable loop.
 
     Args:
-        cycle: i is an int or a scalar tensor.
+        cycle: a function of i (an int or a scalar tensor) and the state.
         times: number of iterations.
         state: tensors of constant shapes, alone or in tuples.
-        drawn: int32 scalar to use instead of `times`; at most `times`.
+        drawn: int32 scalar that replaces `times`; at most `times`.
         goes_on: takes the state and returns whether to continue. The loop then has no gradients. Under JAX, it is
             ignored.
     """

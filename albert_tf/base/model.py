@@ -31,7 +31,7 @@ class BaseModel(keras.Model):
     Attributes:
         feature_names: names of an export's int32 inputs.
         input_rank: number of axes of each feature.
-        graph_arguments: arguments that functional models pass to `call`, so that training has the same outputs.
+        graph_arguments: arguments of `call` in a functional model, whose outputs must not depend on `training`.
         is_exported: whether `export` is running; outputs must then be tensors.
     """
 
@@ -70,7 +70,7 @@ class BaseModel(keras.Model):
     def output(self) -> Any:
         """Returns symbolic outputs for `input`.
 
-        If functional models call the model, these are the outputs of the call with the most outputs.
+        If functional models have called this model, returns the outputs of the call that returned the most.
         """
         return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
 
@@ -209,7 +209,7 @@ def is_text(data: Any) -> bool:
 
 
 class Folder(keras.layers.Layer):
-    """A layer that is only a folder in `.keras` files."""
+    """An empty layer that makes a folder in `.keras` files."""
 
     is_folder = True
 
@@ -222,7 +222,7 @@ class Untracked:
 
 
 def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Stores `layer` in `owner`, so that `path` is its path below `owner` in `.keras` files."""
+    """Stores `layer` in `owner`, at `path` below it in `.keras` files."""
     *folders, last = path.split("/")
     for name in folders:
         if not isinstance(getattr(owner, name, None), Folder):

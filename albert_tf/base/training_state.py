@@ -7,7 +7,7 @@ import keras
 
 
 def freeze_all_below(model: keras.layers.Layer) -> None:
-    """Freezes every inner layer; Keras does not if `trainable=False` is a constructor argument."""
+    """Freezes all inner layers; the constructor argument `trainable=False` freezes only the outer one."""
     for layer in model._flatten_layers(include_self=False, recursive=False):
         layer.trainable = True  # TensorFlow ignores a value that the layer has already, although inner layers may not.
         layer.trainable = False
@@ -16,7 +16,7 @@ def freeze_all_below(model: keras.layers.Layer) -> None:
 def training_state(model: keras.Model) -> dict[str, Any]:
     """Returns a model's LoRA adapters and frozen parts, for `restore`.
 
-    "adapters" maps layer paths to rank and alpha; "frozen" has the paths of frozen "layers" and "weights". The model's
+    "adapters" maps layer paths to rank and alpha; "frozen" maps "layers" and "weights" to frozen paths. The model's
     own path is "".
     """
     adapters, layers, weights = {}, [], []
@@ -31,7 +31,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Applies the result of `training_state` to a model whose weights all train, ignoring layers that it lacks."""
+    """Applies a `training_state` to a model whose weights all train; entries for layers that it lacks are ignored."""
     for path, layer in layers_by_path(model):
         if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
             layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])

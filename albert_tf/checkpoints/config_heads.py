@@ -10,7 +10,7 @@ from tfrecords.base.errors import UserError
 
 
 def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
-    """Sets class names and activation from `values`, read from config.json; raises UserError for unsupported ones."""
+    """Sets class names and activation from config.json's `values`; raises UserError for unsupported values."""
     problem = values.get("problem_type")
     if isinstance(model, ClassesModel):
         names = class_names(values, folder / "config.json", model.num_classes)

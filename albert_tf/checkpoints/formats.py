@@ -96,7 +96,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
 def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = True) -> None:
     """Writes a .keras file atomically.
 
-    The optimizer triples the size. Without it, frozen weights are trainable after loading, unless there are adapters.
+    The optimizer triples the file's size. Without it, loading makes frozen weights trainable, unless there are
+    LoRA adapters.
     """
     if not optimizer:
         bare = model.__class__.from_config(model.get_config())

@@ -35,7 +35,7 @@ _OTHERS = {
 
 
 def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
-    """Converts a keras-hub model; returns it, its tokenizer or None, and a dict with `max_seq_length`, if known.
+    """Converts a keras-hub model; returns our model, its tokenizer or None, and a dict, perhaps with `max_seq_length`.
 
     `preset` is a task, a backbone, or a kaggle:// or hf:// name to download.
     """
@@ -50,7 +50,7 @@ def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any
 
 
 def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, Any]]:
-    """Converts a keras-hub preprocessor or tokenizer to a tokenizer and task settings; UserError if ids differ."""
+    """Converts a keras-hub preprocessor or tokenizer to ours and task settings; raises UserError if its ids differ."""
     if preprocessor is None:
         return None, {}
     if getattr(preprocessor, "truncate", _TRUNCATE) != _TRUNCATE:

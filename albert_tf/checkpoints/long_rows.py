@@ -7,8 +7,8 @@ from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, 
 def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, global_attention_every: int = 0) -> Model:
     """Returns a new uncompiled model for rows of up to `count` tokens, to be trained further.
 
-    New learned positions repeat the old ones (Longformer, arXiv:2004.05150, section 5). Rotary positions stay. An
-    argument of 0 changes nothing.
+    New learned positions repeat the old ones (Longformer, arXiv:2004.05150, section 5). Rotary positions are
+    unchanged. An argument of 0 keeps what it sets.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,

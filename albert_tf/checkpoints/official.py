@@ -121,7 +121,7 @@ _BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/de
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
     """Maps this package's variable names to those of a checkpoint with these `tensors`.
 
-    Missing layer groups are read from the first, as in modeling.py:352-408.
+    Groups that the checkpoint lacks get the first group's weights, as in modeling.py:352-408.
     """
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
@@ -139,7 +139,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps this package's variable names to those of an official checkpoint; UserError if none can hold the model."""
+    """Maps this package's variable names to those of an official checkpoint; raises UserError if no format fits."""
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
         return xlnet.official_sources(config)

@@ -22,8 +22,8 @@ _FREE = (
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
     """Returns a new uncompiled model with shared blocks that approximates `model`.
 
-    A shared weight is the mean over its steps, or the weight of one step. An adapter a_i b_i approximates the
-    difference of step i's kernel from it, by a truncated singular value decomposition; a_i has orthonormal columns
+    A shared weight is the mean over its steps, or the weight of one step. An adapter a_i b_i approximates step i's
+    kernel minus the shared kernel, by a truncated singular value decomposition; a_i has orthonormal columns
     (arXiv:2410.20672). Differences of biases and norms are lost.
 
     Args:
@@ -32,7 +32,7 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
         taken: maps a new block's number to the step whose weights it gets instead of the mean.
 
     Raises:
-        UserError: `config` differs in more than sharing and extensions that begin without effect, or `taken` names a
+        UserError: `config` changes more than sharing and extensions that initially have no effect, or `taken` names a
             step that does not run the block.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)

@@ -114,7 +114,7 @@ def _check_size(unpacked: int, path: Path, size: int) -> None:
 
 
 def check_claims(config: Mapping[str, Any], numbers: int, path: str | os.PathLike) -> None:
-    """Raises UserError for a configuration with far more weights than `numbers`, the size of the checkpoint."""
+    """Raises UserError if a configuration has far more weights than the checkpoint, which has `numbers`."""
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
     hidden = sizes.get("hidden_size", 0)
     has_table = config.get("position_type", "absolute") == "absolute"

@@ -45,7 +45,7 @@ def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **par
     """Maps this package's variable names to a checkpoint's; `layers` maps the layer names.
 
     Layers with names ending in "norm" have gamma and beta, others kernel and bias. `form` joins layer and part; `parts`
-    renames kernel, bias, gamma and beta. A renamed kernel is transposed.
+    renames kernel, bias, gamma and beta. Kernels are transposed if `parts` renames them.
     """
     sources = {}
     for ours, theirs in layers.items():
@@ -107,7 +107,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError if the format `where`, which can hold `extensions`, cannot hold a configuration."""
+    """Raises UserError if the format `where`, which supports only `extensions`, cannot hold a configuration."""
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:
@@ -197,7 +197,7 @@ def build_model(
 ) -> keras.Model:
     """Builds a model for a checkpoint: an encoder, with the head whose tensors exist.
 
-    `architecture`, the class name in transformers, decides the task of the head `classifier`.
+    `architecture`, the class name in transformers, tells the task of the head "classifier".
     """
 
     def has(name: str) -> bool:

@@ -1,6 +1,6 @@
 """XLNet's names and shapes in transformers (modeling_xlnet.py) and in zihangdai/xlnet (modeling.py).
 
-Attention kernels, even the output's, are [d_model, heads, head_size].
+All attention kernels, the output layer's too, are [d_model, heads, head_size].
 """
 
 import re
@@ -53,7 +53,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
 
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
-    """Maps this package's variable names to those that `unstacked` gives tensors of zihangdai/xlnet."""
+    """Maps this package's variable names to the names of zihangdai/xlnet's tensors after `unstacked`."""
     # The misspelling is XLNet's.
     layers = {"pooler": "model/sequnece_summary/summary"}
     own = {
@@ -83,7 +83,7 @@ def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
 
 
 def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns tensors with two-axis kernels, and without a copy of tied word embeddings."""
+    """Reshapes kernels to two axes, and drops the copy of tied word embeddings."""
     result = dict(tensors)
     for name, tensor in tensors.items():
         if _KERNEL.search(name) and tensor.ndim == 3:

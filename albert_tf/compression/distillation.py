@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
 
     Attributes:
         student: a function that makes the model to train.
-        layers: numbers of the teacher's layers from which the student was made.
+        layers: indices of the teacher's layers from which the student was made.
     """
 
     teacher: keras.Model
@@ -46,7 +46,7 @@ class Lesson(NamedTuple):
 
 
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
-    """Returns the nonzero weights of loss terms by name; raises UserError if the teacher does not support one."""
+    """Returns the nonzero weights of loss terms by name; raises UserError if the teacher does not support a term."""
     config = encoder_of(teacher).config
     is_read_as_it_is = config.norm_position == "post" and not any(one.changes_input for one in config.extensions)
     if settings.relations_weight and not is_read_as_it_is:

@@ -22,10 +22,10 @@ _RIDGE = 0.1
 
 
 class Quality:
-    """Scores models on a task's evaluation examples, and by the cosine of their vectors with a teacher's.
+    """Scores models on a task's evaluation examples, and by the cosine between their vectors and a teacher's.
 
-    A model fine-tuned for the task (`is_trained`) predicts with its own head. For others, the cosines of text pairs are
-    correlated with numeric labels, or a linear probe predicts labels. `likeness` compares vectors of held-out `texts`.
+    A model fine-tuned for the task (`is_trained`) predicts with its own head. For others, cosines of text pairs are
+    correlated with numeric labels, or a linear probe predicts classes. `likeness` compares vectors of held-out `texts`.
     """
 
     def __init__(

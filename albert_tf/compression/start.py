@@ -24,7 +24,7 @@ DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
 
 class CompressionPlan(NamedTuple):
-    """How a model is compressed; 0 or empty leaves a part unchanged.
+    """How a model is compressed; fields that are 0 or empty change nothing.
 
     Attributes:
         layers: numbers of layers to keep, ascending.
@@ -143,8 +143,7 @@ def table(
 ) -> Iterator[Callable[[], TableRow]]:
     """Yields functions, each of which compresses a model, measures it, and returns a row of the report.
 
-    Fewer layers, each embedding size and each depth plan are measured alone; the last function measures the whole
-    `cut`.
+    Each function applies one change (layers, an embedding size, a depth plan); the last applies the whole `cut`.
     """
     whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:

@@ -44,7 +44,7 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
 def read_texts(
     settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yields the texts of each row, from files that match `patterns` or, if "", from the task's training examples.
+    """Yields the texts of each row, from files that match `patterns`; "" means the task's training examples.
 
     If `pairs`, an example's texts share a row.
     """
