@@ -101,7 +101,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def shards_of(index: Path) -> dict[str, str]:
-    """Returns the file name for each tensor; files are next to the index, whatever paths it lists."""
+    """Returns the file name for each tensor; folders in the index's paths are ignored."""
     places = files.read_object(index).get("weight_map")
     is_map = isinstance(places, dict) and all(isinstance(name, str) for name in places.values())
     if not is_map or any(name.endswith(SHARDS) for name in places.values()):

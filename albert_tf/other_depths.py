@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Returns the index, in `runs_of(config)`, of the only Segment that may repeat more or less often, or None."""
+    """Returns the index, in `runs_of(config)`, of the only Segment whose number of repeats may change, or None."""
     runs = runs_of(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0

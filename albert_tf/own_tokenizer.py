@@ -71,7 +71,7 @@ def refuse_other(where: str | os.PathLike, model: str, found: str) -> None:
 
 
 def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, own: Tokenizer | None) -> str:
-    """Returns a tokenizer's first difference from `own`, or from the model's configuration if `own` is None; or ""."""
+    """Returns a tokenizer's first difference from `own` or, without it, from the model's configuration; "" if equal."""
     if own is not None:
         return difference(tokenizer, own)
     if own_sha256(folder) not in (None, tokenizer.sha256):

@@ -29,8 +29,8 @@ class Weights:
 
     Attributes:
         by_owner: weights by owner and name. Owners are ("encoder", 0), ("embeddings", 0), ("attention", i) and
-            ("feed_forward", i). In layers of the last two, names are "layer/name".
-        steps: for each of the last two owners, the numbers of the steps that run it.
+            ("feed_forward", i). Weights in a layer of the last two are named "layer/name".
+        steps: the numbers of the steps that run each of these two owners.
     """
 
     def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):

@@ -19,7 +19,7 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class HolderModel(BaseModel):
-    """A model that contains another model and saves it; `holds` is the attribute's name."""
+    """A model that saves another model, the attribute that `holds` names."""
 
     holds = "model"
 
@@ -43,7 +43,7 @@ class HolderModel(BaseModel):
 class EncoderModel(HolderModel):
     """A model that contains an AlbertEncoder, `encoder`.
 
-    If it is given as an AlbertConfig, `pooler` decides whether the new encoder has a pooler.
+    `encoder` may be an AlbertConfig; `pooler` then decides whether the new encoder has a pooler.
     """
 
     holds = "encoder"
@@ -71,7 +71,7 @@ class EncoderModel(HolderModel):
 
         Args:
             optimizer: "auto" is ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
-            loss: "auto" is loss and metrics of the model's task; your own metrics replace the task's.
+            loss: "auto" is the task's loss and metrics; your own metrics replace the task's.
             **kwargs: for `keras.Model.compile`.
         """
         is_lora = has_adapters(self)

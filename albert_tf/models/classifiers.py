@@ -23,8 +23,8 @@ class ClassesModel(EarlyExitModel):
     Args:
         num_classes: 1 or more.
         dropout: rate before the dense layer.
-        early_exit: whether every depth step has a head, so that a server may stop early; a LearnedExit also learns when
-            to stop.
+        early_exit: True adds a head for every depth step, so that a server may stop early; a LearnedExit also learns
+            when to stop.
         labels: the classes' names, by number; saved files and predictions use them.
 
     Raises:
@@ -130,7 +130,7 @@ class AlbertRegressor(EarlyExitModel):
 
     Args:
         dropout: rate before the dense layer.
-        early_exit: whether every depth step has a head; a LearnedExit also learns when to stop.
+        early_exit: True adds a head for every depth step; a LearnedExit also learns when to stop.
         activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
 
     Raises:

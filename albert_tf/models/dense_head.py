@@ -17,8 +17,8 @@ from tfrecords.base.errors import UserError
 class DenseHeadModel(EncoderModel):
     """Applies dropout and one dense layer to the result of the method `vectors`.
 
-    `inner_heads` is the number of further dense layers, for earlier depth steps; with a `gate_prior`, rows initially
-    exit after a step with this probability (see ExitGate).
+    `inner_heads` is the number of further dense layers, for earlier depth steps; `gate_prior` is the
+    probability with which an untrained ExitGate lets a row exit after a step.
     """
 
     needs_pooler = True

@@ -22,11 +22,11 @@ class LearnedExit:
     """Trains a model to decide when to stop, as PALBERT does (arXiv:2204.03276).
 
     A row that reaches step i exits there with an ExitGate's probability lambda_i, so the probability of exiting at step
-    i is p_i = lambda_i * prod_{j<i} (1 - lambda_j); rows that are left exit at the last step. The loss is sum_i p_i
+    i is p_i = lambda_i * prod_{j<i} (1 - lambda_j); remaining rows exit at the last step. The loss is sum_i p_i
     loss_i + beta * KL(p || prior), where the prior is p for a constant lambda.
 
     Attributes:
-        prior: this constant lambda, above 0 and below 1; rows exit after about 1 / prior steps.
+        prior: the constant lambda of the prior, above 0 and below 1; rows exit after about 1 / prior steps.
         beta: weight of the KL term.
 
     Raises:
@@ -105,7 +105,7 @@ class EarlyExitModel(DenseHeadModel):
     def answer_early(
         self, features: Any, threshold: Any = 0.5, rule: str = "confidence", tolerance: float = 0.1
     ) -> dict[str, Tensor]:
-        """Returns what an export with early exit answers, but computes all steps.
+        """Returns the results of an early-exit export, but computes all steps.
 
         `features` are as in `call`; `threshold` is a number or float32 [batch]. See ExitRule.
 

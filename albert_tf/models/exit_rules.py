@@ -27,7 +27,7 @@ class ExitRule:
             ExitGate's probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l -
             h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state or, for "tagging" and "states",
             those of all tokens.
-        tolerance: largest change of a regression's number that "patience" counts as none.
+        tolerance: largest change of a regression's number that "patience" ignores.
     """
 
     kind: str = "classification"
@@ -59,7 +59,7 @@ class ExitRule:
     def decide(self, logits: Tensor, before: Tensor, unchanged: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """Returns whether each answer is decided, bool [answers], and its number of unchanged steps, float32 [answers].
 
-        `logits` and `before`, those of the previous step, are [answers, outputs of the head]. At the first step
+        `logits`, and the previous step's in `before`, are [answers, outputs of the head]. At the first step
         `before` is infinite and `unchanged` 0.
         """
         # Not NaN: grappler makes ">" of "not <=".
@@ -77,7 +77,7 @@ class ExitRule:
         return ops.max(ops.softmax(logits), axis=1) >= threshold, unchanged
 
     def decide_by_state(self, evidence: Tensor, left: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each row stops, and the updated `left`: its probability of having exited.
+        """Returns whether each row stops, and its updated probability of having exited, `left`.
 
         `evidence` is the ExitGate's logits or the `movement`, [rows].
         """
@@ -124,7 +124,7 @@ def leave(
     last, is for `decide_by_state`; `mask` is bool [batch, sequence].
 
     Returns:
-        dict of logits, as of one step, and steps, int32 [batch], where rows exited.
+        dict of logits, shaped like one step's, and steps, int32 [batch], where rows exited.
     """
     batch, last, before = ops.shape(mask)[0], len(every), None
     answers = ops.shape(mask)[1] if rule.by_token else 1

@@ -19,7 +19,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
-    """Averages [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 if it is all 0."""
+    """Averages [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 for an empty mask."""
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 

@@ -1,7 +1,7 @@
 """Losses that train an embedder on pairs of texts.
 
-Each maps vectors of queries [rows, dimensions] and documents [rows, documents, dimensions], and targets [rows,
-numbers], to the loss of sentence-transformers. A row's first document is the positive; others are negatives.
+Each computes a loss of sentence-transformers from vectors of queries [rows, dimensions] and documents [rows,
+documents, dimensions], and targets [rows, numbers]. A row's first document is the positive; others are negatives.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class PairLoss:
         temperature: divides cosines before their softmax.
         symmetric: whether to rank queries for each positive, too.
         margin: how much farther, in Euclidean distance, a negative should be than the positive.
-        dims: widths; the losses of vectors cut to each width and scaled to length 1 are added up (Matryoshka,
-            arXiv:2205.13147); () for whole vectors only.
+        dims: widths (Matryoshka, arXiv:2205.13147): vectors are cut to each width and scaled to length 1, and the
+            losses added; () for whole vectors only.
     """
 
     name: str = "multiple_negatives_ranking"

@@ -22,7 +22,7 @@ _FEATURES = ("input_ids", "input_mask", "segment_ids")
 class PairTrainer(HolderModel):
     """Holds the embedder `model` and trains it on the batches of `TextPairs`.
 
-    A batch in parts or over several devices has the loss and gradients of the whole batch: the vectors of all parts are
+    Splitting a batch into parts or over devices changes neither loss nor gradients: the vectors of all parts are
     computed first without gradient, then each part's again with gradient (GradCache, arXiv:2101.06983).
 
     Args:
@@ -66,8 +66,8 @@ class PairTrainer(HolderModel):
     def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
         """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
 
-        `features` are those of AlbertEncoder for the queries, [batch, length], and for the documents with the prefix
-        `document_`, [batch, documents, length].
+        `features` are those of AlbertEncoder for the queries, [batch, length], and, with the prefix `document_`, for
+        the documents, [batch, documents, length].
         """
         vectors = self.model({name: features[name] for name in _FEATURES}, training=training)[:, None]
         if f"{DOCUMENT}input_ids" not in features:

@@ -19,7 +19,7 @@ PAIR_TASKS = ("sop", "nsp", None)
 
 
 class FiniteMean(keras.metrics.Mean):
-    """Averages the finite values; NaN without any."""
+    """Averages finite values; NaN if none."""
 
     def update_state(self, values: Tensor, sample_weight: Tensor) -> None:
         finite = ops.isfinite(values * sample_weight)

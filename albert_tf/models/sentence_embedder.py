@@ -73,7 +73,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
 
     def answer_early(self, features: Any, threshold: Any) -> dict[str, Tensor]:
-        """Returns what an export with early exit by "movement" answers, but computes all steps.
+        """Returns the results of an early-exit export ("movement"), but computes all steps.
 
         `threshold` is a number or float32 [batch]; see ExitRule.
 

@@ -76,8 +76,8 @@ class AlbertSpanPredictor(EncoderModel):
 
         Args:
             features: those of AlbertEncoder, and
-                p_mask [batch, sequence], 1 where an answer may not be, besides padding (default: all but segment 1 and
-                [CLS]);
+                p_mask [batch, sequence], 1 where answers are impossible; padding always counts so (default: all
+                but segment 1 and [CLS]);
                 start_mask [batch, sequence], 1 where the search must not start a span (default: none);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 without an answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 without an answer.

@@ -27,11 +27,11 @@ OF_VECTORS = frozenset({"vectors", "similarities"})
 class TextStudent(HolderModel):
     """Trains the student `model` to match a teacher's representations of text.
 
-    After loading a saved student call `learn_from` again. The model returns errors by loss term, float32 [batch]; the
+    Call `learn_from` again after loading a saved student. The model returns errors by loss term, float32 [batch]; the
     loss is their weighted sum, averaged over the batch:
 
     - vectors: 1 - cosine of the text's vectors (an embedder's own, else the mean hidden state);
-    - similarities: mean squared difference of the cosines with the other texts of the whole batch;
+    - similarities: mean squared difference of the cosines between the whole batch's texts;
     - states: squared difference of a token's hidden states, divided by the square of the teacher's;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last layer's attention values v
       (MiniLM, arXiv:2002.10957);
@@ -134,7 +134,7 @@ class TextStudent(HolderModel):
 def representations(
     model: Any, features: dict[str, Tensor], lessons: list[str], steps: list[int] | None = None, training: bool = False
 ) -> dict[str, Tensor]:
-    """Computes what the loss terms `lessons` compare; `steps` are indices of hidden states, None for all.
+    """Computes the tensors that the loss terms `lessons` compare; `steps` are indices of hidden states, None for all.
 
     Returns:
         dict of what `lessons` need: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,

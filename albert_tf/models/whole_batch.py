@@ -1,7 +1,7 @@
 """Computes the loss of a part of a batch as its share of the whole batch's loss.
 
-Training first adds up the `loss_divisors` of all parts, and every loss term divides by these sums. For a loss that
-compares rows, a model's `survey` first computes the compared values of all parts.
+Training first adds up the `loss_divisors` of all parts; each loss term is divided by its sum. If a loss compares rows,
+the model's `survey` computes the compared values of all parts before.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ Divisors = dict[str, Tensor]
 class BatchPart(NamedTuple):
     """The divisors of losses in a part of a batch (`own`) and in the whole batch.
 
-    `whole` also has the `survey` results and `first_row`, where the part's rows begin in them.
+    `whole` also has the `survey` results, and the index of the part's `first_row` in these.
     """
 
     own: Divisors
@@ -76,7 +76,7 @@ def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
 
 
 def divisor_of(loss: Any) -> str:
-    """Returns what divides a loss passed to `compile`: "rows", "weights" or "nothing"; raises UserError for several."""
+    """Returns the divisor of losses passed to `compile`: "rows", "weights" or "nothing"; UserError if they differ."""
     # A name or a function becomes a loss with Keras's default.
     reductions = {
         getattr(one, "reduction", "sum_over_batch_size") for one in keras.tree.flatten(loss) if one is not None

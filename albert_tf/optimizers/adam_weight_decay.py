@@ -70,8 +70,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     A gradient that is not finite skips the update: weights and moments stay, `skipped` counts it, and the step counter
     and schedule advance. Gradients are summed over TensorFlow's replicas before clipping; Keras clips first.
 
-    With `gradient_norm` "official", clipping uses the norm of google-research/albert off TPUs: each row that an
-    embedding lookup reads counts by itself, even duplicates (TensorFlow only, without accumulation or loss scaling).
+    With `gradient_norm` "official", clipping uses google-research/albert's norm without TPUs: repeated lookups of an
+    embedding row count separately (TensorFlow only, without accumulation or loss scaling).
 
     Raises:
         ValueError: an unknown or unavailable `gradient_norm`.

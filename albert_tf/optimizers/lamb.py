@@ -18,9 +18,9 @@ class Lamb(AdamWeightDecay):
     excluded from weight decay. `keras.optimizers.Lamb` corrects the bias of the moments, decays outside the ratio and
     adapts every variable.
 
-    Extensions' weights (paths in `may_begin_at_zero`) may begin at 0, near which a small ratio would keep them. Their
-    |w| counts as at least that of weights of standard deviation `least_deviation`: gamma_l of phi in Algorithm 2 of You
-    et al. 2020 (arXiv:1904.00962). In variables with three axes, each index of the first (a step) has its own ratio.
+    Extensions' weights (paths in `may_begin_at_zero`) may begin at 0, where a small ratio would keep them. Their |w|
+    counts as at least the norm for the standard deviation `least_deviation` (gamma_l of phi in Algorithm 2 of You et
+    al. 2020, arXiv:1904.00962). In variables with three axes, each index of the first (a step) has its own ratio.
 
     >>> weight = keras.Variable([3.0, 4.0], name="kernel")
     >>> optimizer = Lamb(learning_rate=0.1, weight_decay_rate=0.0)

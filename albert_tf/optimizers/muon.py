@@ -30,8 +30,8 @@ class Muon(AdamWeightDecay):
     is the five Newton-Schulz steps of `keras.optimizers.Muon`.
 
     Variables of two axes are matrices, those of three are stacks of matrices, unless their paths match the regular
-    expressions `exclude_from_muon`, as embedding tables and the heads' last layers do. The others' rate is multiplied
-    by `adam_ratio`. Weight decay, skipped updates and clipping are AdamWeightDecay's.
+    expressions `exclude_from_muon`, as embedding tables and the heads' last layers do. Other variables' rate is
+    multiplied by `adam_ratio`. Weight decay, skipped updates and clipping are AdamWeightDecay's.
 
     `keras.optimizers.Muon` differs: it excludes the embedding projection and stacks, includes two-axis biases and step
     signals, decays biases and norms, and applies gradients that are not finite.

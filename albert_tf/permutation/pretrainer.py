@@ -53,8 +53,8 @@ class XlnetPretrainer(AlbertPretrainer):
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
         """From now on, passes the memory of each batch's rows on to the next batch.
 
-        Training batches must have `train_batch_size` rows, and all others `eval_batch_size`. Training has `parts`
-        memories, used in turn, which checkpoints keep. The other batches' memory is cleared when metrics are reset.
+        Training batches must have `train_batch_size` rows, and all others `eval_batch_size`. Training uses `parts`
+        memories in turn; checkpoints keep them. Evaluation's memory is cleared when metrics are reset.
         Memories begin as zeros, unless a checkpoint held some.
 
         Raises:

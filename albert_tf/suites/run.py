@@ -42,8 +42,7 @@ def evaluate_embeddings(
 ) -> dict[str, Any]:
     """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
 
-    Results that embeddings.json has for the same model, files and rules of scoring are reused; results of other sets
-    stay in it.
+    Reuses results in embeddings.json for the same model, files and rules of scoring; keeps those of other sets there.
     """
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)

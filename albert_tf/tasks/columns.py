@@ -63,7 +63,7 @@ def optional_column(path: Path, columns: Sequence[str], role: str, flag: str) ->
 
 
 class Labels(NamedTuple):
-    """The task for a label column's values; `decimal_comma`: whether they are written like 4,5."""
+    """The task that a label column suits; `decimal_comma`: whether its numbers are written like 4,5."""
 
     kind: str
     decimal_comma: bool = False

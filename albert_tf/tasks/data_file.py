@@ -33,7 +33,7 @@ MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --lab
 class FileOptions:
     """How to read a file; options left empty are detected.
 
-    A `dev_fraction` of 1 is for a file that is only evaluated. `known` are the labels that a row may have; () allows
+    A `dev_fraction` of 1 is for a file without training rows. `known` are the labels that a row may have; () allows
     any.
     """
 
@@ -197,7 +197,7 @@ def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple
 def some_held_out(
     path: Path, keys: np.ndarray, labels: Sequence[Sequence[str]], fraction: float, what: str
 ) -> np.ndarray:
-    """Calls `hold_out` on groups of equal `keys`; raises UserError, which calls them `what`, if it holds out none."""
+    """Calls `hold_out` for groups of equal `keys`; if it holds out none, raises UserError about `what` (the groups)."""
     groups, group_of_row = np.unique(keys, return_inverse=True)
     held_out = hold_out(group_of_row, labels, fraction)
     if not held_out.any():
