@@ -40,7 +40,7 @@ def unit(bits):
 
 
 def derive(*parts: int | np.ndarray) -> np.ndarray:
-    """Hashes numbers to the key of a random stream: uint64, by broadcasting."""
+    """Hashes numbers, broadcast together, to uint64 keys of random streams."""
     key = np.zeros((), np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:

@@ -50,16 +50,25 @@ def read_examples(
     input_ids, input_mask, segment_ids: int32 [batch, max_seq_length]; masked_lm_positions, masked_lm_ids: int32 and
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].
 
-    training: shuffled, repeated in full batches, with new dynamic masks each epoch; otherwise one pass in order
-    with masks fixed by `seed`, and a last batch that may be smaller. patterns: comma-separated globs or folders; of a
-    folder, the files that its manifest lists for training or evaluation. batch_size: of this worker. num_workers:
-    workers that share the records. skip_batches: batches that this worker had before. shuffle_window: number of records
-    shuffled together. examples_per_row: above 1, packs up to so many examples into a row (see `packing`). row_multiple:
-    pads packed batches to a multiple of so many rows. expected: required manifest entries, such as max_seq_length.
-    files_at_once: files read in parallel; 0 for 64, or 16 for folders of version 0.1.0. If it is a
-    multiple of num_workers, a worker reads only its share of the files.
+    Args:
+        patterns: comma-separated globs or folders; of a folder, the files that its manifest lists for training or
+            evaluation.
+        batch_size: per worker.
+        training: shuffled, repeated in full batches, with new dynamic masks each epoch; otherwise one pass in order
+            with masks fixed by `seed`, and a last batch that may be smaller.
+        seed: of order and dynamic masks.
+        skip_batches: batches that this worker has read already.
+        shuffle_window: number of records shuffled together.
+        examples_per_row: maximal number of examples packed into a row (see `packing`).
+        row_multiple: pads packed batches to a multiple of this number of rows.
+        num_workers: workers that share the records.
+        worker: this worker's number, from 0.
+        expected: required manifest entries, such as max_seq_length.
+        files_at_once: files read in parallel; 0 means 64 (16 for folders of version 0.1.0). If it is a multiple of
+            `num_workers`, a worker reads only its share of the files.
 
-    Raises UserError when files are missing, cut off, of different builds, or not as expected.
+    Raises:
+        UserError: files are missing, cut off, of different builds, or not as expected.
     """
     _check_numbers(
         {
@@ -97,7 +106,7 @@ def read_examples(
 
 
 def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
-    """Parses `length` batches in parallel, and prefetches them."""
+    """Parses batches in parallel, and prefetches them; `length` is their total number."""
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Keras warns of data that ran out unless it knows the number of batches.
     batches = batches.apply(tf.data.experimental.assert_cardinality(length))
@@ -143,7 +152,7 @@ def open_records(
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
     """Checks files against their manifest; returns the manifest and each file's number of examples.
 
-    Without a manifest, files are read as another program's.
+    Files without a manifest count as another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)

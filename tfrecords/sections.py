@@ -1,6 +1,6 @@
 """Cuts corpus files into sections for parallel reading, and reads each as chunks of whole documents.
 
-A section begins at the first document (in JSON lines, the first line) at or after its start.
+A section's content begins at the first document (or JSON line) at or after byte `start`.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
 @dataclass(frozen=True)
 class Section:
-    """Bytes `start` to before `end` of a file (None: to its end); reading rounds them to whole documents."""
+    """A file's bytes from `start` to before `end` (None: the file's end); readers round to whole documents."""
 
     path: str
     start: int = 0
@@ -64,7 +64,7 @@ def is_remote(path: str | os.PathLike) -> bool:
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
-    """Returns matching files and, if none, whether a folder matches; patterns with "://" go to fsspec."""
+    """Returns matching files and whether anything, such as a folder, matches; patterns with "://" go to fsspec."""
     if not is_remote(pattern):
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         return [name for name in found if os.path.isfile(name)], bool(found)
@@ -94,7 +94,7 @@ def changed_at(path: str | os.PathLike) -> float:
 
 
 def text_bytes(path: str | os.PathLike) -> int:
-    """Estimates a file's bytes of text from its size."""
+    """Estimates a file's uncompressed size in bytes."""
     return size_of(path) * (_GZIP_RATIO if is_gzipped(path) else 1)
 
 

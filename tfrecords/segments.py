@@ -46,7 +46,7 @@ def join_documents(
 
 @compiled
 def target_length(key, max_tokens, short_probability):
-    """Returns an example's target length: `max_tokens`, or with `short_probability` one drawn from [2, max_tokens].
+    """Returns an example's target length: `max_tokens` or, with `short_probability`, a random one in [2, max_tokens].
 
     Source: google-research/albert create_pretraining_data.py:266-386.
     """

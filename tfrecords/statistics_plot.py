@@ -10,7 +10,7 @@ from tfrecords.statistics import LONGEST_RUN, Statistics
 
 
 def write_plot(statistics: Statistics, rule: np.ndarray, path: Path) -> None:
-    """Draws lengths, predictions and shares as a PNG; `rule` holds the share of spans of 1, 2, ... words."""
+    """Plots statistics as a PNG; `rule` has the expected shares of masked spans of 1, 2, ... words."""
     matplotlib.use("Agg")
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), layout="constrained")
     _histogram(axes[0, 0], statistics.lengths, "How long examples are", "tokens in an example")

@@ -104,7 +104,7 @@ class Worker:
                         raise too_many(bad_lines, max_bad_lines)
 
     def build(self, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns its manifest entry, or `earlier` if that describes the same documents."""
+        """Writes a shard, unless `earlier` describes the same documents; returns its manifest entry."""
         if earlier and earlier["source"] == _source(read_shard(blocks, shard, hashes_only=True)):
             return earlier
         self._warm_up()

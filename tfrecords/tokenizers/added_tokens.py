@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A string that is one token wherever it occurs.
+    """A string that is always one token.
 
-    special: whether it is a control token such as [CLS]; the same string in a user's text is ordinary text. lstrip,
+    special: whether it is a control token such as [CLS], which is not matched in users' texts. lstrip,
     rstrip: whether white space before or after belongs to the token. normalized: whether it is matched in normalized
-    text; by default, unless it is special.
+    text; by default, `not special`.
     """
 
     content: str

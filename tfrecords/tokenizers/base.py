@@ -29,7 +29,7 @@ _MOST_UNUSED = 10**6
 
 
 class UnknownTokenizer(UserError):
-    """A published tokenizer is of an unsupported kind; its model may be supported."""
+    """A published tokenizer is of an unsupported kind; the neural network beside it may be supported."""
 
 
 class Tokenizer(abc.ABC):
@@ -42,11 +42,11 @@ class Tokenizer(abc.ABC):
         separators_between: number of `sep_id` between two texts: 2 in RoBERTa.
         second_segment_id: segment id of a pair's second text: 0 in RoBERTa.
         word_prefix: what precedes a word that is tokenized alone: a blank in byte-level BPE.
-        cls_last: whether rows end with `cls_id`, which then has another segment id.
+        cls_last: whether rows end with `cls_id`, in a segment of its own.
         knows_case: whether the vocabulary file states if text is lower-cased.
         cut_tokens: added tokens that are matched in a text before the rest is tokenized.
         added_ids: ids of added tokens, which a model's embedding table may lack.
-        table_rows: rows of a model's smaller embedding table; `check_ids` refuses higher ids. 0 for no limit.
+        table_rows: a model's embedding rows, if fewer than pieces; `check_ids` refuses higher ids. 0: no limit.
         lowers_first: whether text is lower-cased before all else.
     """
 
@@ -120,7 +120,7 @@ class Tokenizer(abc.ABC):
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Converts offsets in lower-cased texts to offsets in `texts`: lower-casing makes two characters of İ."""
+        """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing lengthens İ."""
         for row, text in enumerate(texts if self.lowers_first else ()):
             if len(text.lower()) > len(text):
                 origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -154,7 +154,7 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def script_word_starts(self) -> np.ndarray:
-        """Like `word_starts`, for scripts with white space between words; see `words` for others."""
+        """Like `word_starts`, for scripts with white space between words; for other scripts, see `words`."""
         return self.word_starts
 
     @functools.cached_property
@@ -201,7 +201,7 @@ class Tokenizer(abc.ABC):
         """Returns the module of `in_graph` without lower-casing and checks."""
 
     def published_files(self) -> dict[str, bytes]:
-        """Returns the tokenizer's file contents by their names in transformers."""
+        """Maps transformers' file names to the tokenizer's file contents."""
         return {self.file_name: self.vocabulary}
 
     def encode(self, text: str) -> list[int]:

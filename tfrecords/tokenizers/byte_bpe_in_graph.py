@@ -1,7 +1,7 @@
 """Byte-level BPE as a TensorFlow graph: marks the ends of words, then merges bytes by SentencePiece.
 
 Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character for a SentencePiece BPE model.
-SentencePiece merges any two parts that make a piece, so the model omits pieces that BPE itself would split.
+SentencePiece merges any two parts that make a piece, so the model omits pieces that BPE's merges never make.
 """
 
 from typing import TYPE_CHECKING

@@ -47,7 +47,7 @@ class CharacterRules:
     of_library: bool = False
 
     def normal(self, character: str) -> str:
-        """Normalizes a character without separating punctuation."""
+        """Normalizes a character; does not separate punctuation."""
         code = ord(character)
         if self.of_library:
             if self.chinese and _within(code, library.CHINESE):
@@ -120,7 +120,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Builds a trie of (piece, id); the last of equal pieces counts. With an id of -1, no piece ends at the node.
+    """Builds a trie of (piece, id); the last of equal pieces counts. An id of -1 adds a path without an end.
 
     Returns edges int64, -1 where empty; ids int32 [nodes], -1 where no piece ends; and each piece's node. Node 0 is the
     root.

@@ -11,7 +11,7 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def check_tokenizer(path: str | os.PathLike) -> Path:
-    """Returns a tokenizer's path, and downloads a hub model's first; raises UserError if there is none."""
+    """Returns a tokenizer's path, after downloading one from the hub; raises UserError if there is none."""
     found = find(path, _PART)
     if not found.exists():
         raise UserError(

@@ -44,9 +44,9 @@ def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
 
 
 def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
-    """Returns how the normalizer Precompiled replaces the character sequences in a SentencePiece model's rules.
+    """Maps character sequences in a SentencePiece model's rules to what the normalizer Precompiled makes of them.
 
-    For a grapheme under 6 bytes, it applies the rule of the shortest source with which the grapheme begins
+    A grapheme under 6 bytes gets the rule with the shortest source that begins it
     (tokenizers/normalizers/precompiled.rs).
     """
     short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]

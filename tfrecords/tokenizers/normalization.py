@@ -80,8 +80,8 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
 class Blanks(NamedTuple):
     """Regular expressions for whole texts that control blanks at both ends.
 
-    no_blank_before: matches texts that get no blank in front; "" if SentencePiece adds it. last_blank: matches texts
-    whose last blank is a token; "" for none.
+    no_blank_before: matches texts that get no leading blank; "" leaves this to SentencePiece. last_blank: matches texts
+    whose last blank is a token; "" matches none.
     """
 
     no_blank_before: str
@@ -119,7 +119,7 @@ def charsmap_of(normalizer: SentencePieceNormalizer) -> bytes:
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
-    """Returns an object whose `normalize` applies a `precompiled_charsmap`; spaces stay spaces."""
+    """Returns an object whose `normalize` applies a `precompiled_charsmap` without escaping spaces."""
     return SentencePieceNormalizer(
         model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,

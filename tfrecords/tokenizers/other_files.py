@@ -20,10 +20,10 @@ ANY = None
 
 
 class Known(NamedTuple):
-    """A supported key of tokenizer_config.json.
+    """A known key of tokenizer_config.json.
 
-    why: "followed", or why it has no effect. values: accepted values, besides a missing or null one; ANY for all.
-    kinds: kinds of tokenizers to which `values` apply; empty for all.
+    why: "followed", or the reason for ignoring the key. values: accepted values, besides a missing or null one; ANY for
+    all. kinds: kinds of tokenizers to which `values` apply; empty for all.
     """
 
     why: str

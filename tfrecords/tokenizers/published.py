@@ -1,4 +1,4 @@
-"""Makes tokenizers from the `tokenizers` library's files, or vocabularies with transformers' settings."""
+"""Makes tokenizers from a tokenizer.json, or from vocabularies with transformers' settings."""
 
 import dataclasses
 from pathlib import Path
@@ -105,8 +105,8 @@ def wordpiece(
 ) -> Tokenizer:
     """Makes a WordPiece tokenizer with the settings in the files next to its vocabulary.
 
-    None lets these files decide; without any, text is lower-cased unless the vocabulary `is_cased`, and lower-cased
-    text loses its accents.
+    Options of None follow these files; without files, text is lower-cased unless the vocabulary `is_cased`, and
+    lower-cased text loses its accents.
     """
     near.check("wordpiece")
     rules = _wordpiece_rules(near)

@@ -8,7 +8,7 @@ from tfrecords.tokenizers.base import UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
-    """Returns tokenizer attributes that frame pairs of texts."""
+    """Returns `separators_between` and `second_segment_id` as a dict."""
     return {"separators_between": separators, "second_segment_id": segment}
 
 
@@ -22,8 +22,8 @@ def framing(
 ) -> tuple[dict[str, str], dict[str, int]]:
     """Reads which special tokens surround texts: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or these with [CLS] last.
 
-    Returns the strings of "cls" and "sep", and the `pair_rules`; empty if no step adds tokens. Raises UnknownTokenizer
-    for other rows, or ids that differ from `ids`.
+    Returns the strings of "cls" and "sep", and the `pair_rules`; both empty if no step adds tokens. Raises
+    UnknownTokenizer for other rows, or ids that differ from `ids`.
     """
     ends, pair = dict[str, str](), dict[str, int]()
     for step in steps:

@@ -30,7 +30,7 @@ _ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece `Tokenizer`; adds ALBERT's normalization to a published model.
 
-    The rules of a model that already has this normalization decide case and accents; `keep_accents=False` still strips
+    If a model already has this normalization, its rules decide case and accents, but `keep_accents=False` strips
     accents.
     """
 

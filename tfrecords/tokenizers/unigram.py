@@ -68,7 +68,7 @@ class UnigramSegmenter:
 
 
 def can_segment(proto: model_pb2.ModelProto) -> bool:
-    """Returns whether a text's best segmentation always joins the best ones of its words."""
+    """Returns whether segmenting each word alone always gives a text's best segmentation."""
     spec, pieces = proto.normalizer_spec, proto.pieces
     own = {piece.piece for piece in pieces if piece.type == _PIECE.USER_DEFINED}
     normalizer = normalizer_of(spec.precompiled_charsmap)

@@ -1,6 +1,6 @@
 """Converts a Unigram tokenizer.json to a SentencePiece model with the file's normalization.
 
-All its steps become SentencePiece's rules; the rules' name stores how blanks at the ends of a text are handled.
+All the file's steps become SentencePiece's rules, whose name stores how blanks at the ends of a text are handled.
 """
 
 import base64

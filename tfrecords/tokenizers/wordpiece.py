@@ -25,9 +25,9 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class WordPieceTokenizer(Tokenizer):
-    """A WordPiece `Tokenizer` from a file with one piece per line; the line number is its id.
+    """A WordPiece `Tokenizer` from a file with one piece per line; ids count lines from 0.
 
-    Raises UserError if it is damaged or unsupported.
+    Raises UserError if the file is damaged or unsupported.
     """
 
     kind = "wordpiece"

@@ -18,8 +18,8 @@ LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
 class WordPieceRules:
     """A WordPiece tokenizer's rules besides vocabulary, case and accents; see `CharacterRules` and `Tokenizer`.
 
-    strip_accents: whether accents are dropped even if case stays. longest_word: words of more characters are unknown.
-    names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that WordPiece
+    strip_accents: whether accents are dropped even if case stays. longest_word: characters above which a word is
+    unknown. names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that WordPiece
     never matches.
     """
 

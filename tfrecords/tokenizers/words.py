@@ -71,7 +71,7 @@ def word_begins(ids, starts, data, splits, unspaced):
     """Returns which tokens of one row begin a word, bool [tokens].
 
     These are tokens whose piece is True in `starts`, bool [vocab], and tokens whose first byte begins a character of a
-    script without white space, or the next character after one.
+    script without white space, or follows such a character.
     """
     begins = np.empty(len(ids), np.bool_)
     code, missing, token, after_unspaced = np.int64(0), 0, -1, False
