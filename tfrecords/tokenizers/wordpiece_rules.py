@@ -19,8 +19,8 @@ class WordPieceRules:
     """A WordPiece tokenizer's rules besides vocabulary, case and accents; see `CharacterRules` and `Tokenizer`.
 
     strip_accents: whether accents are dropped even if case stays. longest_word: characters above which a word is
-    unknown. names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that WordPiece
-    never matches.
+    unknown. names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that
+    WordPiece never matches.
     """
 
     of_library: bool = False
