@@ -59,7 +59,7 @@ class StartSettings(CheckedSettings):
 
 
 def find_servable(settings: StartSettings) -> Path:
-    """Returns the base path of the model for a server, and exports it first if necessary.
+    """Exports the model if necessary, and returns its base path for a server.
 
     Raises UserError if there is no such model, or export fails.
     """

@@ -154,7 +154,7 @@ class BuildFolder:
         return None
 
     def spilled(self, piece: int, key: str) -> dict[str, Any] | None:
-        """Returns the report on a corpus piece; None if it has another `key`, or its spill files changed."""
+        """Returns a corpus piece's report; None if the report has another `key`, or the piece's spill files changed."""
         report = self.report("piece", piece)
         if report is None or report["key"] != key:
             return None

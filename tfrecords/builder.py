@@ -44,7 +44,7 @@ def build(
 
     A complete folder of the same build is left unchanged; an incomplete one is completed. The bytes do not depend on
     `workers`. patterns: comma-separated globs. overwrite: whether a different build may be removed. runner: "local" or
-    "ray". max_bad_lines: JSON lines without text to tolerate.
+    "ray". max_bad_lines: JSON lines that may lack a text.
 
     Raises UserError for bad input, a split without examples, or a folder in use or with another build.
     """

@@ -3,8 +3,8 @@
 A document's shard and split depend only on its text and the seed.
 
 A first pass writes spill files: a header int64 [2, shards + 1] (each shard's start in bytes and in documents), then for
-each shard the columns hash and length (int64) and the texts (UTF-8). At the end, int64 keys identify duplicates: the
-number of held-out documents, their keys, and those of training.
+each shard the columns hash and length (int64) and the texts (UTF-8). At the end, int64 values for finding duplicates:
+the number of held-out documents, their keys, then the keys of training documents.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class Deal:
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
         """Returns each document's shard, int64 [documents]; -1 for shards not needed.
 
-        Equal documents of a batch get shards independently. split_hashes: choose the split; default `hashes`.
+        Equal documents in a batch may get different shards. split_hashes: choose the split; default `hashes`.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)

@@ -1,4 +1,4 @@
-"""Finds equal documents, to hold them out together and to count held-out ones that are also in training.
+"""Finds equal documents, to keep them in one split, and counts held-out documents with near-equals in training.
 
 Documents with equal sentences, apart from white space and Unicode composition, are in the same split.
 """

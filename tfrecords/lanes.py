@@ -98,7 +98,7 @@ class Lanes:
 
 
 def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Returns where rows `start` to before `end` of concatenated files are: (file, rows to skip, rows to read)."""
+    """Locates the rows [`start`, `end`) of concatenated files: (file, rows to skip, rows to read)."""
     first, last = np.searchsorted(splits, [start, end], side="right") - 1
     found = []
     for place in range(first, min(last, len(files) - 1) + 1):

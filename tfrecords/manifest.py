@@ -24,8 +24,8 @@ PARTS = ".parts"
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Finds the record files of comma-separated globs or folders, sorted.
 
-    If a manifest or the file names assign files to splits, only the files of `split` are returned. If none of these
-    match the globs, all matches are returned. Raises UserError if nothing matches, or a folder has none of `split`.
+    If a manifest or the file names assign files to splits, returns only those of `split`. If no matching file is of
+    `split`, returns all matches. Raises UserError if nothing matches, or a folder has none of `split`.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):

@@ -67,7 +67,7 @@ def _first_fit(sizes, sequence, examples_per_row):
 
 
 def pack_features(features: dict[str, tf.Tensor], examples_per_row: int, pad_id: int = 0) -> dict[str, tf.Tensor]:
-    """Joins each `examples_per_row` consecutive examples into one row."""
+    """Joins every `examples_per_row` consecutive examples into one row."""
     sequence = features["input_ids"].shape[1]
     lengths = tf.reduce_sum(features["input_mask"], axis=1)
     token_places = tf.sequence_mask(lengths, sequence)

@@ -1,4 +1,4 @@
-"""Cuts documents into chunks of sentences, each with an example's two segments, and labels the pairs.
+"""Cuts documents into chunks of sentences, and each chunk into segments A and B; labels the pairs.
 
     sop         A and B follow each other in one document; with probability 1/2 they are exchanged, label 1.
     sop_legacy  as google-research/albert builds it: a chunk of one sentence gets its B from another document, label 1.

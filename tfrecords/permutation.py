@@ -4,9 +4,9 @@ The documents form one text, cut into `streams` equal streams. A row is
 
     reused part  A [SEP] B [SEP] [CLS]
 
-The reused part is the next `reuse_length` tokens of its stream. Where it ends, A begins, and so does the stream's next
-row. B follows A (label 1) or is from anywhere in the stream (label 0). In a file, row i continues row i - streams. With
-`bi_data`, the second half of the streams is the first half read backwards.
+The reused part is the next `reuse_length` tokens of its stream. Where it ends, both A and the stream's next row
+begin. B follows A (label 1) or is from anywhere in the stream (label 0). In a file, row i continues row i - streams.
+With `bi_data`, the second half of the streams is the first half read backwards.
 
 Features are those of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64 [max_seq_length]: input, target (the next
 token), is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]); and label [1].
@@ -128,7 +128,7 @@ def encode_streams(
 def lay_out_steps(
     settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
 ) -> PermutationRows:
-    """Builds rows of steps `first` to before `last`: one per stream and step, fewer at a stream's end."""
+    """Builds the rows of steps [`first`, `last`): one per stream and step, except where a stream ends."""
     numbers = np.arange(first * settings.streams, last * settings.streams)
     starts, *pieces = vocabulary.word_table
     starts = starts.copy()
@@ -241,7 +241,7 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
     """Chooses `goal` tokens to mask, in spans: bool [length] (data_utils.py:331-392).
 
-    A span has n pieces from the beginning of a word, or n words. Around it are about n * alpha // beta other tokens.
+    A span is n words, or n pieces from the beginning of a word. About n * alpha // beta other tokens surround it.
     Single tokens complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
     rule: alpha, beta, and whether n counts words.
     """

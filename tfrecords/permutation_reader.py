@@ -42,12 +42,12 @@ def read_permutations(
     targets in text order, then padding.
 
     batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; with `bi_data`, the
-    second half of every part is backward text. training: repeats forever, in a new file order each epoch; otherwise one
-    pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted together,
-    a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements per step and worker.
-    Other arguments are as in `reader.read_examples`.
+    second half of every element is backward text. training: repeats forever, in a new file order each epoch; otherwise
+    one pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted
+    together, a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements of each worker
+    per step. Other arguments are as in `reader.read_examples`.
 
-    Raises UserError like `read_examples`, for other records, or arguments that do not fit them.
+    Raises UserError like `read_examples`, and for records of another kind or arguments that do not fit.
     """
     paths, manifest, counts = open_records(patterns, training, expected)
     if manifest.get("objective") != "permutation":

@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 class LoadedModel:
-    """A `ScoringModel` of this process."""
+    """A `ScoringModel` that runs in this process."""
 
     def __init__(self, source: ModelSource):
         if source.threads:

@@ -1,4 +1,4 @@
-"""The model of a job: a SavedModel in this process, or a server's."""
+"""A job's model: a SavedModel in this process, or a model of a server."""
 
 import functools
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class ModelSource:
         model: a SavedModel's folder, or a model's name at `target`.
         target: HOST:PORT of a gRPC port; "": load the model here.
         version: version of a server's model.
-        threads: for a model loaded here; 0: TensorFlow's choice.
+        threads: number for a model loaded here; 0: TensorFlow's choice.
         options: see serving.client.tasks.OPTIONS.
         timeout_s: seconds per batch.
     """
@@ -48,7 +48,7 @@ class ScoringModel(Protocol):
     """The interface of local and served models.
 
     Attributes:
-        outputs: (TensorFlow's type number, rank or -1) by name.
+        outputs: (DataType number, rank or, if unknown, -1) by name.
         wrong_inputs: inputs that are not strings [batch].
     """
 
@@ -57,7 +57,7 @@ class ScoringModel(Protocol):
     wrong_inputs: tuple[str, ...]
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
-        """Answers rows; raises Refused if some are invalid."""
+        """Computes the outputs of rows; raises Refused if rows are invalid."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -75,7 +75,7 @@ def _load(source: ModelSource) -> ScoringModel:
 
 
 def version_folder(model: str) -> Path:
-    """Returns a folder's SavedModel: itself, or its highest version."""
+    """Returns the folder itself, or the folder of its highest version."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
         if (folder / "saved_model.pb").is_file():
@@ -133,7 +133,7 @@ class _WithOptions:
 
 
 def served_version(source: ModelSource) -> int:
-    """Returns the version that answers now."""
+    """Returns the version of the model that answers now."""
     with Client(source.target, source.model, version=source.version) as client:
         return client.served_version()
 

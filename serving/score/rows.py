@@ -30,7 +30,7 @@ class Piece:
 
 @dataclass(slots=True)
 class InputRow:
-    """A row: the model's texts and the fields to copy, or an error and the line."""
+    """A row: the model's input texts and the copied fields, or an error and its line."""
 
     texts: tuple[bytes, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[InputRow]:
-    """Reads the rows of a piece; in JSON rows, `fields` name the model's texts and `keep` what to copy."""
+    """Reads the rows of a piece; in JSON rows, `fields` name the input texts and `keep` the copied fields."""
     parse = _parse_json if is_json_lines(piece.path) else _parse_text
     for line in _lines(piece):
         try:

@@ -1,4 +1,4 @@
-"""Writes answers as JSON lines or Parquet: parts of tables, then tables."""
+"""Writes answers as JSON lines or Parquet: parts first, then the joined tables."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ class JsonLines:
 
 
 class Parquet:
-    """Writes columns: copied fields as strings, outputs in their types, `error`."""
+    """Writes columns: copied fields as strings, typed outputs, and `error`."""
 
     suffix = ".parquet"
 

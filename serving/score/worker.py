@@ -1,4 +1,4 @@
-"""Answers the rows of a piece in batches of similar length."""
+"""Scores the rows of a piece in batches of rows of similar length."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class ScoringWorker:
-    """Scores pieces of files; opens the model once per process. Fields are as in `score`."""
+    """Scores pieces of files; opens the model once per process. For its attributes, see `job.score`."""
 
     source: ModelSource
     fields: tuple[str, ...]

@@ -10,7 +10,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def repeated_name(text: bytes, value: Any) -> str | None:
-    """Returns a name that an object in `text` has twice, or None; `value` is what the valid JSON was read as.
+    """Returns a name that an object in `text` has twice, or None; `value` is the parsed `text`.
 
     >>> repeated_name(b'{"a": {"b": 1, "b": 2}}', {"a": {"b": 2}})
     'b'

@@ -224,7 +224,7 @@ def named_tensors(
     as_content: bool = False,
     other: Callable[[np.ndarray], TensorProto] | None = None,
 ) -> bytes:
-    """Serializes a `map<string, TensorProto>` field with one copy of the data; filling a message takes three.
+    """Serializes a `map<string, TensorProto>` field, and copies the data once, not three times.
 
     `as_content` writes numbers as tensor_content, not *_val. `other` converts arrays of types unknown here.
     """

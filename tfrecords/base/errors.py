@@ -11,7 +11,7 @@ _LONGEST = 4000
 class UserError(ValueError):
     """Wrong input by the user. The message is one line that names the value and the remedy.
 
-    Line breaks and other characters that steer a terminal are escaped, and a long message loses its middle.
+    Line breaks and other control characters are escaped, and a long message is shortened in the middle.
 
     >>> print(UserError("the label 'good\\n\\x1b[2J' is unknown"))
     the label 'good\\n\\x1b[2J' is unknown
@@ -25,7 +25,7 @@ class UserError(ValueError):
 
 
 def printable(text: str) -> str:
-    """Escapes line breaks and other characters that steer a terminal or are not seen."""
+    """Escapes line breaks, other control characters and invisible characters."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

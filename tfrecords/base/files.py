@@ -53,7 +53,7 @@ _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-
 
 
 def remove_unfinished(folder: str | os.PathLike) -> None:
-    """Removes temporary files that ended processes left in a folder."""
+    """Removes temporary files that dead processes left in a folder."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
         if found and path.is_file() and not _is_other_process(found["pid"]):

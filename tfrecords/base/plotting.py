@@ -18,7 +18,7 @@ _BOXES = "Last Resort"
 
 @contextlib.contextmanager
 def fonts_for(texts: Iterable[str]) -> Iterator[None]:
-    """Makes matplotlib use installed fonts that have the characters of `texts`; warns once if no font has one."""
+    """Makes matplotlib use installed fonts with the characters of `texts`; warns once of characters without a font."""
     families, missing = _families(frozenset("".join(texts)))
     if missing:
         _tell(missing)
@@ -92,7 +92,7 @@ def _width(text: str) -> int:
 
 
 def legend_beside(figure, handles: list, labels: list[str]) -> None:
-    """Puts a legend right of all axes, and enlarges the figure for it (layout="constrained")."""
+    """Puts a legend right of all axes and enlarges the figure, whose layout must be "constrained"."""
     labels = [wrapped(label) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels)
     widest = max((_width(line) for label in labels for line in label.split("\n")), default=0)

@@ -63,7 +63,7 @@ class CheckedSettings:
     """Base class of settings that checks each field's value against its `setting`."""
 
     def given(self, names: Iterable[str]) -> str | None:
-        """Returns the first of the settings `names` with a non-default value, as "--name=value"; None without one."""
+        """Returns the first setting in `names` with a non-default value, as "--name=value", else None."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return next(
             (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None
