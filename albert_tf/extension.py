@@ -32,7 +32,7 @@ class Weight(NamedTuple):
 
 
 class WeightLayer(NamedTuple):
-    """A layer that holds weights of an extension. Files and optimizers use its names: never change them.
+    """A layer that holds an extension's weights. Never change its names, which files and optimizers use.
 
     Attributes:
         attribute: name of the owner's attribute that holds the layer.
@@ -72,8 +72,8 @@ class RowCost(NamedTuple):
 class Extension:
     """The base class of optional features of the encoder.
 
-    Its fields are configuration keys. By default, methods change nothing. A half is the attention or feed-forward part
-    of a block.
+    Its fields are configuration keys. By default, methods change nothing. "Half" means the attention or feed-forward
+    part of a block.
     """
 
     name: ClassVar[str] = ""  # as in the registry
@@ -132,7 +132,7 @@ class Extension:
         return None
 
     def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns a factor for a half's output, applied before its input is added."""
+        """Returns the factor that scales a half's output before the residual sum."""
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
@@ -174,11 +174,11 @@ class Extension:
         return ""
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        """Returns a row's cost with this extension; permutation models also compute `targets` queries."""
+        """Returns `cost` with this extension included; `targets` counts a permutation model's queries."""
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns the number of weights in pre-training heads; None if they are ALBERT's."""
+        """Returns the number of weights in pre-training heads; None for ALBERT's heads."""
         return None
 
 
@@ -202,7 +202,7 @@ def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> Non
 
 
 def begins_plain(key: str) -> bool:
-    """Returns whether a new model with this key computes the same as one without it."""
+    """Returns whether a newly initialized model computes the same with this key as without."""
     return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
 
 
@@ -213,7 +213,7 @@ def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns configuration and `walk` of an AlbertEncoder; if one requests an extension, so does the other."""
+    """Returns an encoder's configuration and `walk`, made consistent: if either requests an extension, both do."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

@@ -1,8 +1,8 @@
 """Searches texts by their vectors.
 
 Up to EXACT_UP_TO float32 vectors are compared exactly. With more, or with int8 vectors, a search uses usearch's graph;
-with binary vectors, it counts equal signs. It then rescores the best texts with float32 vectors, which a saved index
-keeps on disk.
+with binary vectors, it counts the numbers of equal sign. Both rescore the best texts with float32 vectors, which a
+saved index keeps on disk.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Index:
         vectors: float32 [texts, dimensions]; they have length 1 if the model compares by cosine.
         kind: "float32", "int8" or "binary".
         graph: a usearch index; None: built if needed.
-        model: the `identity` of the model that made the vectors; empty: that of `loaded`.
+        model: the `identity` of the model that made the vectors; empty: computed from `loaded`.
 
     Raises:
         UserError: the kind is unknown or does not fit the model's similarity, or usearch is missing.
@@ -271,7 +271,7 @@ def _graph_class() -> Any:
 
 
 def open_index(folder: Any, loaded: "Loaded") -> Index:
-    """Opens a saved index for searches with `loaded`, the model that built it or one distilled from that.
+    """Opens a saved index; `loaded` is the model that built the index, or its distilled student.
 
     Raises:
         UserError: there is no index, it is damaged, or it belongs to another model.

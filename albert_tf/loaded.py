@@ -29,7 +29,7 @@ class Loaded:
     Attributes:
         model: a Keras model of this library; one that was read from files is not compiled.
         tokenizer: the one that the model was trained with, or None.
-        task: task.json, which fine-tuning writes, or labels or prompts of a published checkpoint, or {}.
+        task: fine-tuning's task.json; of a published checkpoint, labels or prompts; otherwise {}.
         source: the path or name of the model; "" if it was in memory.
     """
 

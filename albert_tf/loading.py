@@ -68,7 +68,7 @@ def load(
         labels: names of the classes, in order; they replace those in the files.
 
     Raises:
-        UserError: the model cannot be found, downloaded or read at this depth, or the tokenizer is not its own.
+        UserError: the model cannot be found, downloaded or read at this depth, or `tokenizer` is not the model's own.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig

@@ -1,7 +1,7 @@
 """Finds hard negatives: passages that a model ranks high for an anchor but that are not its positives.
 
-The command writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on. Negatives that
-the rows already have stay.
+The command writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on. It keeps
+the negatives that are there.
 
 python -m albert_tf.mine_negatives --model=minilm --data_file=pairs.csv --output_file=mined.csv
 python -m albert_tf.mine_negatives --model=run --data_file=pairs.csv --passages=corpus.jsonl --output_file=mined.csv

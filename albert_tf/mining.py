@@ -97,8 +97,8 @@ def hard_negatives(
     """Returns the passage numbers of each anchor's hard negatives, the most similar first; None if there are too few.
 
     Vectors are float32 [rows, dimensions] of length 1. `own` lists the passages to exclude for an anchor, such as its
-    positives. Of the `range_max` nearest others, those stay whose cosine is at most the positive's, reduced by the
-    fraction `relative_margin`; the first `range_min` of them are skipped.
+    positives. Candidates are those of the `range_max` nearest others whose cosine is at most (1 -
+    `relative_margin`) times the positive's, without the first `range_min` of them.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]

@@ -24,7 +24,7 @@ MOST = 128
 class DistanceBuckets(Extension):
     """Adds table[bucket of the distance, head] to attention scores, as MPNet does.
 
-    All steps share the table, [buckets, heads]. Distances are between columns of a row, whatever position_ids are.
+    All steps share the table, [buckets, heads]. Distances count columns of a row, whatever position_ids are.
     There are no segment embeddings.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Runs the repeated blocks of a plan to their fixed point instead of a fixed number of times.
 
 Source: arXiv:1909.01377. The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input and also the
-initial z. With gate 0, tolerance 0 and as many steps as repeats, the result equals that of the depth plan. All steps
-share one dropout mask.
+initial z. With gate 0, tolerance 0 and as many steps as repeats, the result equals that without this extension. All
+steps share one dropout mask.
 """
 
 import dataclasses

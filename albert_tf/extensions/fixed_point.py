@@ -1,7 +1,7 @@
 """Finds fixed points z = f(z) of functions of states [tokens, width] (arXiv:1909.01377).
 
-Each row, such as one text's tokens, is solved by itself and keeps its solution once converged, so that it does not
-depend on other rows.
+Each row, such as one text's tokens, is solved alone and stays fixed once converged. So its solution does not depend on
+other rows.
 """
 
 from typing import NamedTuple, Protocol
@@ -48,8 +48,8 @@ class Solution(NamedTuple):
 
     Attributes:
         state: float32 [tokens, width]: each row's iterate with the least residual; with tolerance 0, the last iterate.
-        residual: float32 [rows]: |f(z) - z| / |z| of that iterate (with tolerance 0, of the last but one); infinite if
-            never finite.
+        residual: float32 [rows]: |f(z) - z| / |z| of that iterate (with tolerance 0, of the one before); infinite if
+            no residual was finite.
         steps: int32 [rows]: number of evaluations until the row converged, or `max_steps`.
     """
 
@@ -59,7 +59,7 @@ class Solution(NamedTuple):
 
 
 def solve(function: Function, start: Tensor, rows: RowSums, solver: Solver) -> Solution:
-    """Solves z = f(z) from the initial z `start`, [tokens, width]; `implicit` or `phantom` adds a gradient.
+    """Solves z = f(z) from `start`, [tokens, width]; for gradients, call `implicit` or `phantom` afterwards.
 
     `function` must not mix rows.
 

@@ -1,8 +1,8 @@
 """Adaptive computation time: every token takes as many steps as it needs (Graves 2016, arXiv:1603.08983).
 
 At each step, a token has the halting probability p = gate * sigmoid(state @ kernel + bias). It halts when the sum of p
-reaches 1 - threshold, or at the last step. This step has the weight R = 1 - the sum of earlier p; earlier steps have
-the weight p.
+reaches 1 - threshold, or at the last step. The halting step has the weight R = 1 - the sum of earlier p; earlier
+steps have the weight p.
 
 "act" (Graves, section 2.1): p is computed from the state after the step; the result is the sum over t of weight_t *
 state_t. "act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p is computed from the
@@ -28,8 +28,8 @@ from albert_tf.registry import Weights
 class HaltingState(NamedTuple):
     """Sums over the steps so far, float32: `result` is [tokens, hidden_size], the others are [tokens].
 
-    `total` sums the halting probabilities before the token halts. Then `running` changes from 1 to 0, and `remainder`
-    from 0 to 1 - `total`.
+    `total` sums the halting probabilities without the halting step's. When a token halts, `running` changes from 1 to
+    0, and `remainder` from 0 to 1 - `total`.
     """
 
     result: Tensor

@@ -17,7 +17,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns `function` such that no gradients reach the values in its closure, as they would under JAX."""
+    """Returns `function` without gradients to the values in its closure, which JAX would otherwise compute."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow stops at stop_gradient.
     # In JAX a loop's closure would carry tangents, and a while loop has no reverse gradient.
@@ -54,7 +54,7 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
 def with_changed_gradient(
     after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
 ) -> Tensor:
-    """Returns `after`; in the backward pass, change(pullback(function, state), v) replaces its gradient v."""
+    """Returns `after`; the backward pass replaces its gradient v by change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
 

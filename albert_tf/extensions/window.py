@@ -1,4 +1,4 @@
-"""Attention for long rows: either local, or to all tokens and computed for some queries at a time.
+"""Attention for long rows: either local attention, or full attention computed for some queries at a time.
 
 Local attention is to nearby tokens and the first one, as in Longformer (arXiv:2004.05150); every few steps may attend
 to all tokens, as in ModernBERT (arXiv:2412.13663).
@@ -78,7 +78,7 @@ class Window(Extension):
 
 
 def pairs(length: int, window: int) -> int:
-    """Returns the number of query-key pairs in a row whose score is computed; `window` 0: all.
+    """Returns how many scores of query-key pairs are computed for a row; `window` 0 means full attention.
 
     >>> pairs(4096, 128) / pairs(4096, 0)
     0.094...

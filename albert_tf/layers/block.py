@@ -1,7 +1,7 @@
 """The function `block`, which applies a transformer block once, in training and in exports.
 
-A block has two halves, "attention" and "feed_forward". `Kernels` uses Keras layers in training and constants in an
-export. `Rows` has padding in training only.
+A block has two halves, "attention" and "feed_forward". `Kernels` are Keras layers in training and constants in an
+export. `Rows` are padded in training only.
 """
 
 import contextvars
@@ -47,13 +47,13 @@ class Kernels(Protocol):
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Any:
-        """Returns the output of the feed-forward layer "intermediate", with its activation function, or "gate"."""
+        """Returns a feed-forward layer's output: "intermediate", with activation function, or "gate", without."""
 
     def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
-        """Ends a half: applies output layer, dropout, residual sum and, with post-norm, normalization."""
+        """Completes a half: output layer, dropout, residual sum and, with post-norm, normalization."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
-        """Returns attention probabilities, with dropout in training; `part` is the part's number in a long row."""
+        """Returns attention probabilities, with dropout in training; `part` numbers the slice of a long row."""
 
 
 class Rows(Protocol):
@@ -77,7 +77,7 @@ class Rows(Protocol):
         return self.token_positions()
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Passes a tensor with a value for each query and key, [..., tokens, ...], to attention."""
+        """Gives attention a tensor with a value for each token as query and as key, [..., tokens, ...]."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Sums [..., tokens] over the tokens of each row, without padding: [..., rows]."""

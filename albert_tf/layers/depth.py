@@ -81,7 +81,7 @@ def runs_of(config: AlbertConfig) -> list[Segment]:
 
 
 def of_step(table: Any, step: Any) -> Any:
-    """Returns a step's row of a weight [steps, ...]."""
+    """Returns a step's entry of `table`, [steps, ...]."""
     return ops.convert_to_tensor(table)[step]
 
 
@@ -160,7 +160,7 @@ def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dic
 class DepthLoop:
     """Runs all steps of the plan; `kind` is AlbertEncoder's `walk`.
 
-    If `stops`, a graph loop ends once the runner's `is_open` is false, and has no gradients. `observe` is called with
+    With `stops`, a graph loop ends once the runner's `is_open` is false, but has no gradients. `observe` is called with
     the state before each step, except in graph loops.
     """
 
@@ -173,7 +173,7 @@ class DepthLoop:
         return state
 
     def cycles(self, runner: Runner) -> list[tuple[Segment, Callable]]:
-        """Returns the plan's segments, each with a function (i, state) that runs its repeat i."""
+        """Returns the plan's segments, each with a function (i, state) that runs the segment's repeat i."""
         self.runner, done, found = runner, 0, []
         for segment in self.segments(runner.config):
 

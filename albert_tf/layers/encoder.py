@@ -35,7 +35,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes a graph loop of
             equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium" adds the
             extension of that name, which changes the outputs.
-        pooler: whether there is a pooler; models that read every token need none.
+        pooler: whether there is a pooler; models that use only sequence_output need none.
         seed: seed of the dropout masks; None for a random one.
 
     Raises:
@@ -127,13 +127,13 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
                 segment_ids (default: all 0);
                 sequence_ids, the number of each token's sequence in a packed row: tokens attend within their sequence
                 only, and positions restart;
-                position_ids, counted from 0 whatever position_offset is (default: 0, 1, ... within each sequence; with
+                position_ids, counted from 0, without position_offset (default: 0, 1, ... within each sequence; with
                 an offset, padding is not counted);
                 sequence_starts [batch, n], the columns where packed sequences start, for the pooler (default: 0).
             training: enables dropout and the random draws of extensions.
             output_hidden_states: None returns them if `walk` is "unrolled" or "recompute". True unrolls the loop and
                 runs all steps, even with random depth.
-            output_attentions: adds the attention probabilities, and unrolls the loop likewise.
+            output_attentions: adds the attention probabilities; True also unrolls the loop and runs all steps.
 
         Returns:
             dict of

@@ -19,7 +19,7 @@ _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 @contextlib.contextmanager
 def fused_attention(on: bool = True) -> Iterator[None]:
-    """A context: attention traced in it uses the fused kernel where possible, and then returns no probabilities."""
+    """A context manager: attention traced inside uses the fused kernel where possible, then without probabilities."""
     before = ATTEND.set(_attend if on else attend_to_all)
     try:
         yield

@@ -83,7 +83,7 @@ def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
 
 
 class PaddedRows(Rows):
-    """The rows of a batch, padded to one length; each has `keys` keys, which include those of an extension's memory."""
+    """The rows of a batch, padded to one length; `keys`: keys of a row, including those of an extension's memory."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 
 
 def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
-    """Returns sinusoids of the distances `keys`, `keys` - 1, ...: float32 [distances, width] (modeling.py:222-243)."""
+    """Returns sinusoids of the distances from `keys` downwards: float32 [distances, width] (modeling.py:222-243)."""
     count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
     if extension.clamp_length:
