@@ -19,7 +19,7 @@ from serving.gateway.routes import ROUTES
 from serving.gateway.service import GatewayOptions
 from serving.model_server import batching, configuration, json_request, json_values
 from serving.model_server.status import StatusError
-from serving.wire.protos import BatchingParameters, MonitoringConfig, SSLConfig, TensorProto
+from serving.wire.protos import BatchingParameters, MonitoringConfig, PredictRequest, SSLConfig, TensorProto
 from serving.wire.tensors import checked_shape, read_tensor, to_numpy
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel
 
@@ -115,13 +115,15 @@ def gateway(folder: Path):
 
 
 class _Model(FakeModel):
-    """Refuses tensors of other shapes than its signatures', as a graph does."""
+    """Refuses tensors of other ranks than its signatures', as a graph does."""
 
     def __call__(self, request, context):
-        try:
-            return super().__call__(request, context)
-        except Exception as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        asked = PredictRequest.FromString(request)
+        inputs, _ = SIGNATURES[self.kind][asked.model_spec.signature_name or "serving_default"]
+        shapes = {name: [dim.size for dim in asked.inputs[name].tensor_shape.dim] for name in inputs}
+        if any(len(shapes[name]) != rank for name, (_, rank) in inputs.items()):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"shapes {shapes}")
+        return super().__call__(request, context)
 
 
 _LIVES: list[asyncio.Task] = []

@@ -12,7 +12,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, say_next
 from tfrecords.manifest import MANIFEST, listed_files, word_rule_of
 from tfrecords.reader import describe_records, read_examples, read_file
-from tfrecords.statistics import Statistics, readable
+from tfrecords.statistics import Statistics, check_examples, readable
 from tfrecords.tokenizers.base import description_in
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -24,7 +24,7 @@ def inspect(settings: "InspectSettings", paths: list[Path], folder: Path | None)
     """Prints some examples of record files and the statistics of a sample; with a folder, writes the statistics."""
     manifest, counts = describe_records(paths, settings.split)
     if settings.sample == 0:
-        _check_sums(paths)
+        _check_files(paths)
     tokenizer = load_tokenizer(settings.tokenizer or _tokenizer_beside(paths[0].parent))
     lengths = manifest["max_seq_length"], manifest["max_predictions_per_seq"]
     statistics = Statistics(tokenizer, *lengths, word_rule_of(manifest))
@@ -33,6 +33,7 @@ def inspect(settings: "InspectSettings", paths: list[Path], folder: Path | None)
     with progress_bar(total=wanted, desc="reading", unit=" examples") as bar:
         for batch in read_examples([str(path) for path in paths], 256, False, settings.seed).as_numpy_iterator():
             batch = {name: array[: wanted - bar.n] for name, array in batch.items()}
+            check_examples(batch, tokenizer)
             for row in range(min(to_print, len(batch["input_ids"]))):
                 tqdm.write(readable(batch, row, tokenizer) + "\n", file=sys.stdout)
             to_print -= min(to_print, len(batch["input_ids"]))
@@ -59,8 +60,8 @@ def _tokenizer_beside(folder: Path) -> Path:
     return folder
 
 
-def _check_sums(paths: list[Path]) -> None:
-    for path in progress_bar(paths, desc="checksums", unit=" files"):
+def _check_files(paths: list[Path]) -> None:
+    for path in progress_bar(paths, desc="checking", unit=" files"):
         if not (path.parent / MANIFEST).exists():
             _check_records(path)
             continue

@@ -85,20 +85,28 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
     return ids
 
 
+def check_examples(features: dict[str, np.ndarray], tokenizer: Tokenizer) -> None:
+    """Raises UserError for a batch with ids beyond the vocabulary, or with masks beyond a row's tokens."""
+    ids = np.concatenate([features[name].ravel() for name in ("input_ids", "masked_lm_ids")])
+    if len(wrong := ids[(ids < 0) | (ids >= tokenizer.vocab_size)]):
+        raise UserError(
+            f"an example has the id {wrong[0]}, and the tokenizer {tokenizer.vocab_size} pieces; name the tokenizer of "
+            "the records with --tokenizer"
+        )
+    lengths, positions = features["input_mask"].sum(axis=1), features["masked_lm_positions"]
+    is_beyond = (positions < 0) | (positions >= lengths[:, None])
+    for row, slot in np.argwhere(is_beyond & (features["masked_lm_weights"] > 0)):
+        raise UserError(
+            f"an example of {lengths[row]} tokens masks position {positions[row, slot]}; build the records anew"
+        )
+
+
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
     """Returns an example as text, with predicted tokens as {word -> input} and the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
-    slots = np.flatnonzero(features["masked_lm_weights"][row])
-    positions, labels = (features[f"masked_lm_{name}"][row, slots] for name in ("positions", "ids"))
-    if (largest := max([*ids, *labels], default=0)) >= tokenizer.vocab_size:
-        raise UserError(
-            f"an example has the id {largest}, and the tokenizer {tokenizer.vocab_size} pieces; name the one of the "
-            "records with --tokenizer"
-        )
-    if (last := max(positions, default=0)) >= len(ids):
-        raise UserError(f"an example of {len(ids)} tokens masks position {last}; build the records anew")
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
-    for position, label in zip(positions, labels):
+    for slot in np.flatnonzero(features["masked_lm_weights"][row]):
+        position, label = features["masked_lm_positions"][row, slot], features["masked_lm_ids"][row, slot]
         pieces[position] = f"{{{tokenizer.id_to_piece(int(label))} -> {pieces[position]}}}"
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
 

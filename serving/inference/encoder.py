@@ -100,8 +100,7 @@ class InferenceEncoder(tf.Module):
             self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
         halves = self.attentions, self.feed_forwards
         is_compiled = options.engine == "xla"
-        shortest = options.compiled_from or (1, *(length + 1 for length in options.compiled_lengths))
-        rows = {size: least for size, least in zip(options.compiled_lengths, shortest) if size <= longest}
+        rows = {length: shortest for length, shortest in options.compiled_rows.items() if length <= longest}
         parts = self.config, self.extensions, halves, self.final_norm, rows or {longest: 1}, SummaryLoop("loop")
         self.compiled = CompiledSteps(*parts) if is_compiled else None
         if options.performance_hint == "throughput":

@@ -25,7 +25,7 @@ _OTHER_CPU = ", or export with --other_cpu for one that can"
 
 @dataclasses.dataclass(frozen=True)
 class InferenceOptions:
-    """Options of the inference encoder, named as ExportSettings' flags.
+    """Options of the inference encoder; all but `compiled_from` are named as ExportSettings' flags.
 
     "bfloat16", "int8" and "int8_vnni" need oneDNN. "int8" is correct on every x86 CPU; "int8_vnni" rounds weights less,
     but needs avx512_vnni or avx_vnni. "auto" chooses for this CPU. `other_cpu` skips the check that this CPU can run
@@ -72,6 +72,12 @@ class InferenceOptions:
         lengths = lengths or ((16, 32) if engine == "xla" else ())
         chosen = {"compute": compute, "engine": engine}
         return dataclasses.replace(self, **chosen, compiled_lengths=lengths, compiled_from=shortest)
+
+    @property
+    def compiled_rows(self) -> dict[int, int]:
+        """The compiled lengths, each with the shortest row that is padded to it."""
+        each = (1, *(length + 1 for length in self.compiled_lengths))[: len(self.compiled_lengths)]
+        return dict(zip(self.compiled_lengths, self.compiled_from or each, strict=True))
 
     @property
     def dtype(self) -> tf.DType:

@@ -1,7 +1,6 @@
 """The REST API: maps URLs to the calls of gRPC."""
 
 import contextlib
-import gc
 import logging
 import math
 import re
@@ -24,6 +23,7 @@ from serving.model_server.services import get_model_metadata, get_model_status
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.request_id import HEADER, accepted
+from tfrecords.base.garbage import without_collections
 
 _LOG = logging.getLogger(__name__)
 _SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
@@ -194,13 +194,10 @@ class RestApi:
             raise _too_late()
         # A million small lists would set the cyclic garbage collector off again and again: five times the time, all of
         # it with Python's lock held.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
-            yield
+            with without_collections():
+                yield
         finally:
-            if collecting:
-                gc.enable()
             self._large_body.release()
 
 

@@ -13,7 +13,7 @@ from tfrecords import inspect_examples
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
-from tfrecords.statistics import Statistics, original_ids, readable
+from tfrecords.statistics import Statistics, check_examples, original_ids
 from tfrecords.tokenizers.loading import load_tokenizer
 
 WIDTHS = {"input_ids": 64, "input_mask": 64, "segment_ids": 64, "next_sentence_labels": 1}
@@ -334,10 +334,14 @@ def test_inspection_of_all_names_a_damaged_file_of_another_program(build, tmp_pa
 
 @pytest.mark.parametrize(
     ("ids", "position", "said"),
-    [([2, 5, 3], 3, "of 3 tokens masks position 3"), ([2, 10**6, 3], 1, "has the id 1000000, and the tokenizer")],
+    [
+        ([2, 5, 3], 3, "of 3 tokens masks position 3"),
+        ([2, 10**6, 3], 1, "has the id 1000000, and the tokenizer"),
+        ([2, -1, 3], 1, "has the id -1,"),
+    ],
 )
-def test_examples_that_cannot_be_shown_are_refused(build, ids, position, said):
+def test_examples_of_another_vocabulary_or_with_masks_beyond_a_row_are_refused(build, ids, position, said):
     values = {"input_ids": ids, "input_mask": [1] * 3, "masked_lm_positions": [position], "masked_lm_ids": [4]}
     features = {name: np.array([value]) for name, value in values.items()} | {"masked_lm_weights": np.ones([1, 1])}
     with pytest.raises(UserError, match=said):
-        readable(features, 0, load_tokenizer(build()))
+        check_examples(features, load_tokenizer(build()))

@@ -1,23 +1,12 @@
 """Starts TensorFlow, and shows its C++ messages only if that fails; import this module before TensorFlow."""
 
 import contextlib
-import gc
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    # They would search the objects of an import again and again, a fifth of its time, and find nothing.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+from tfrecords.base.garbage import without_collections
 
 
 @contextlib.contextmanager
@@ -38,7 +27,8 @@ def _quietly() -> Iterator[None]:
 
 
 if "tensorflow" not in sys.modules:
-    with _quietly(), _without_collections():
+    # Collections would take a fifth of the import's time.
+    with _quietly(), without_collections():
         import tensorflow as tf
 
         # Looks for GPUs now, which prints too, without taking them.

@@ -141,10 +141,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def _explained(error: Exception) -> str | None:
     kind, text = type(error).__name__, str(error)
-    if isinstance(error, UnicodeDecodeError):
-        # TensorFlow's message quotes the bytes of a record, and Python cannot read it.
-        text = error.object.decode(errors="replace")
-    if any(words in text for words in _DAMAGED_RECORD):
+    # TensorFlow's message may quote the bytes of a record, so that Python cannot read it.
+    quoting = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else text
+    if any(words in quoting for words in _DAMAGED_RECORD):
         return (
             "a record file is damaged; "
             "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew"

@@ -108,11 +108,7 @@ class ByteBPETokenizer(Tokenizer):
         return {int(number): tuple(self._merges[self.merge_ranks[number], :2].tolist()) for number in made}
 
     def _mergeable(self, piece: str) -> bytes | None:
-        return None if piece in self._reserved else piece_bytes(piece)
-
-    @cached_property
-    def _reserved(self) -> set[str]:
-        return self.rules.reserved
+        return None if piece in self.rules.reserved else piece_bytes(piece)
 
     @cached_property
     def _merges(self) -> np.ndarray:
@@ -120,7 +116,7 @@ class ByteBPETokenizer(Tokenizer):
         merges = [
             (ids[left], ids[right], ids[left + right])
             for left, right in self.rules.merges
-            if left + right not in self._reserved
+            if left + right not in self.rules.reserved
         ]
         return np.array(merges, np.int32).reshape(-1, 3)
 

@@ -50,7 +50,7 @@ class ByteBPERules:
     separators_between: int = 2
     second_segment_id: int = 0
 
-    @property
+    @functools.cached_property
     def reserved(self) -> set[str]:
         """The strings of special tokens, which no merge makes."""
         return {token.content for token in self.added if token.special} | set(self.roles.values())

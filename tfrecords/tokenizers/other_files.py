@@ -80,7 +80,7 @@ CLASS_PAIRS = dict.fromkeys(("mpnet", *FAIRSEQ_PIECES), (2, 0))
 CONFIG = {
     **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "model_max_length", "max_len"),
     **_all(FOLLOWED, "do_lower_case", "strip_accents", "keep_accents", values=_TRUE_OR_FALSE),
-    **_all(FOLLOWED, "tokenize_chinese_chars", "trim_offsets", values=_TRUE_OR_FALSE),
+    **_all(FOLLOWED, "tokenize_chinese_chars", "clean_text", "trim_offsets", values=_TRUE_OR_FALSE),
     **_all(_ONLY, "add_prefix_space", values=(True,), kinds=("sentencepiece",)),
     **_all(_ONLY, "do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
     **_all(_ONLY, "never_split", values=([],), kinds=("wordpiece",)),

@@ -219,6 +219,7 @@ def test_unknown_keys_are_warned_of_and_other_markers_of_byte_bpe_are_cut(tmp_pa
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["own.py"]}}, "auto_map="),
         ("tokenizer_config.json", {"never_split": ["x"]}, "never_split="),
         ("tokenizer_config.json", {"do_lower_case": 0}, "do_lower_case=0"),
+        ("tokenizer_config.json", {"clean_text": 0}, "clean_text=0"),
         ("special_tokens_map.json", {"cls_token": "<cls>"}, "has no line <cls>"),
         ("added_tokens.json", {"x9": 3}, r"adds 'x9' as 3, which is '\[SEP\]'"),
         ("tokenizer.json", {"version": "2.0"}, "version=2.0"),
