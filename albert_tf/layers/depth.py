@@ -94,7 +94,7 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Runs depth steps on a state. A subclass wraps another runner, `inner`, and inherits its methods.
+    """Runs depth steps on a state. A subclass wraps another runner, `inner`, and delegates to it what it lacks.
 
     `BlockRunner` lists all methods. A state is a tensor, or tensors in tuples, with tokens on axis 0. Use weights only
     within `step`: with recomputation, TensorFlow computes no gradients of weights used elsewhere.
