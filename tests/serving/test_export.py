@@ -219,7 +219,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(
 
     monkeypatch.setattr("serving.inference.onednn.require", probed)
     for name in ("has_avx512", "has_vnni"):
-        monkeypatch.setattr(f"serving.inference.options.{name}", lambda: False)
+        monkeypatch.setattr(f"serving.inference.options.{name}", lambda *_: False)
     monkeypatch.setattr("serving.exporting.can_run", lambda compute, *_: compute == "float32")
     with pytest.raises(UserError, match=refusal):
         write(compute=compute)

@@ -127,7 +127,7 @@ def without(hidden):
     [
         ("int8", {"hidden_act": "silu"}, None, None, "int8 knows the hidden_act gelu, gelu_erf, relu; .* has 'silu'"),
         ("int8", {}, "onednn.batch_matmul", lambda a, b, transpose_b=False: a, "a kernel .* gives other numbers"),
-        ("bfloat16", {}, "options.has_avx512", lambda: False, "no AVX-512; choose float32 or int8"),
+        ("bfloat16", {}, "options.has_avx512", lambda *_: False, "no AVX-512; choose float32 or int8"),
         ("int8_vnni", {}, "options.has_vnni", lambda: False, "neither avx512_vnni nor avx_vnni; choose int8"),
     ],
 )
