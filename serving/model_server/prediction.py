@@ -15,7 +15,7 @@ from serving.client.tasks import counts_in
 from serving.model_server import telemetry
 from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, invalid_argument
-from serving.wire.tensors import checked_shape, has_numpy_type, to_numpy
+from serving.wire.tensors import base_type, checked_shape, has_numpy_type, to_numpy
 
 DEFAULT_SIGNATURE = "serving_default"
 PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress"))
@@ -109,6 +109,9 @@ def _parse_tensor(alias: str, tensor: tensor_pb2.TensorProto) -> np.ndarray:
 def _to_numpy(tensor: tensor_pb2.TensorProto) -> np.ndarray:
     if has_numpy_type(tensor.dtype):
         return to_numpy(tensor, ml_dtypes.bfloat16)
+    # Like tensorflow_model_server. TensorFlow's Python would read a reference's bytes, bools of other values too.
+    if base_type(tensor.dtype) != tensor.dtype:
+        raise ValueError("a request holds values, and no references")
     # Quantized types and those of less than 16 bits, which TensorFlow alone knows.
     checked_shape(tensor)
     return tf.make_ndarray(tensor)

@@ -144,6 +144,9 @@ def nested(rank, value):
 
 # Of a type that TensorFlow alone reads, with a value that it does not hold.
 TOO_LARGE = tensor_pb2.TensorProto(dtype=types_pb2.DT_QINT8, int_val=[300])
+# A byte that is no bool, which an answer cannot hold.
+REFERENCE = proto("bool", [1], tensor_content=b"\x80")
+REFERENCE.dtype = types_pb2.DT_BOOL_REF
 signatures = st.sampled_from([*KINDS, "reshape", "number"])
 # Few each time, many on request.
 many = pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
@@ -153,10 +156,11 @@ many = pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 def test_any_tensor_is_answered_and_ends_no_process(victim, count):
     @settings(max_examples=count)
     @given(signatures, tensors, tensors)
-    # A type that NumPy has none for, and bits of half floats that their two bytes do not hold.
+    # A type that NumPy has none for, bits of half floats that their two bytes do not hold, and a reference.
     @example("float32", tensor_pb2.TensorProto(dtype=types_pb2.DT_QINT8), tensor_pb2.TensorProto())
     @example("int8", TOO_LARGE, tensor_pb2.TensorProto())
     @example("float16", proto("float16", [1], half_val=[-1]), tensor_pb2.TensorProto())
+    @example("bool", REFERENCE, tensor_pb2.TensorProto())
     def send(signature, x, shape):
         code, message = victim.predict(signature, x=x, **({"shape": shape} if signature == "reshape" else {}))
         assert code == "OK" or code in BLAMES_CLIENT, message
