@@ -312,9 +312,11 @@ def test_killed_by_the_machine(topics, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("table", ["depth", "sharing"])
 def test_dryrun_walks_a_whole_table(run_module, topics, tmp_path, table):
-    ended = run_module("experiments.run", table, f"--output_dir={tmp_path}/out", f"--corpus={topics}", "--dryrun")
+    command = ("experiments.run", table, f"--output_dir={tmp_path}/out", f"--corpus={topics}", "--dryrun")
+    ended = run_module(*command, timeout=1000)
     assert ended.returncode == 0, ended.stderr
     assert "dry run: built examples, trained, measured and wrote the page; nothing is kept" in ended.stdout
     assert list(tmp_path.iterdir()) == []
