@@ -29,7 +29,10 @@ def labels(path):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_no_input_is_written_over(echo, rows, tmp_path, overwrite):
+def test_no_input_is_written_over_and_it_is_said_before_the_model_is_opened(
+    echo, rows, tmp_path, monkeypatch, overwrite
+):
+    monkeypatch.setattr(worker, "open_model", None)
     (tmp_path / "link").symlink_to(rows)
     for folder in (rows, tmp_path / "link"):
         refused("place of the input .*a.jsonl", f"{rows}/*.jsonl", folder, echo, overwrite=overwrite)
@@ -92,8 +95,3 @@ def test_links_are_scored_under_their_own_names(echo, rows, tmp_path):
     (rows / "link.txt").symlink_to(tmp_path / "elsewhere" / "data.txt")
     job.score(f"{rows}/*", tmp_path / "out", echo)
     assert labels(tmp_path / "out" / "link.jsonl") == ["b"] and labels(tmp_path / "out" / "a.jsonl") == ["a"]
-
-
-def test_it_is_said_before_the_model_is_opened(rows, echo, monkeypatch):
-    monkeypatch.setattr(worker, "open_model", None)
-    refused("place of the input", f"{rows}/*.jsonl", rows, echo)
