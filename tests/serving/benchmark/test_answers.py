@@ -44,9 +44,8 @@ def test_floats_may_differ_by_rounding_and_nothing_else_may(given, is_wrong):
 
 
 def test_served_answers_against_the_models_own():
-    expected = [{"y": Y}, {"y": Y}, {"y": Y}, {"y": Y}]
     served = [answer(y=Y), answer(y=Y + np.float32(0.1)), answer(z=Y), b"\xff\xff"]
-    assert answers.disagreements([answers.read_grpc(one) for one in served], expected) == 3
+    assert answers.disagreements([answers.read_grpc(one) for one in served], [{"y": Y}] * 4) == 3
 
 
 def test_no_reference_is_not_a_pass():

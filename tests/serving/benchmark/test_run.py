@@ -111,10 +111,11 @@ def test_files_are_what_they_say(written, capsys):
 
 
 def test_errors_and_wrong_answers_stand_in_the_verdict():
+    # After the 16 first answers.
     def unreliable(number, context):
-        if number > 40 and number % 3 == 0:
+        if number > 16 and number % 3 == 0:
             context.abort(UNAVAILABLE, "overloaded")
-        return number > 40 and number % 3 == 1 and constant_answer((0.9, 0.1))
+        return number > 16 and number % 3 == 1 and constant_answer((0.9, 0.1))
 
     report = measured(Numbered(unreliable), threads=1, bound_ms=1000.0, warmup_seconds=0.1, least_requests=100)
     (point,) = report["points"]
@@ -251,11 +252,11 @@ def test_each_scenario_reports_its_figure():
     (point,) = report["points"]
     assert report["scenario"] == "single_stream" and "single stream, p90" in table.console_text(report)
     assert (point["arrival"], point["clients"]) == ("closed", 1)
-    report = measured(scenario="server", rate="50,100", bound_ms=5000.0, seconds=1.0)
+    report = measured(scenario="server", rate="50,100", bound_ms=5000.0)
     assert "p99 bound " in table.console_text(report)
     assert [point["rate"] for point in report["points"]] == [50, 100]
     for point in report["points"]:
-        assert point["requests"] == point["rate"] and point["arrival"] == "poisson"
+        assert point["requests"] == 0.4 * point["rate"] and point["arrival"] == "poisson"
         # A machine with more work than cores sends late, and says so.
         assert point["offered_per_second"] == pytest.approx(point["rate"], rel=0.1) or not point["generator"]["kept_up"]
         assert point["send_lag_ms"]["max"] >= point["send_lag_ms"]["p50"] >= 0

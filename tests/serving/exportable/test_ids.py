@@ -130,10 +130,10 @@ def test_labels_are_the_tasks_or_the_models_or_numbers(serve):
     own = serve(model)[1](**ROWS)
     model.name_classes(3, None)
     assert own["label"].tolist() == named["label"].tolist()
-    _, tags = serve("token classifier", task={"labels": ["O", "PER", "LOC", "ORG"]})
-    answers = tags(**ROWS)
+    tags = ["O", "PER", "LOC", "ORG"]
+    answers = serve("token classifier", task={"labels": tags})[1](**ROWS)
     # No padding is labelled.
-    expected = np.array([b"O", b"PER", b"LOC", b"ORG"], object)[answers["logits"].argmax(axis=-1)]
+    expected = np.array(tags, bytes)[answers["logits"].argmax(axis=-1)]
     assert answers["labels"].tolist() == np.where(MASK, expected, b"").tolist()
     assert not answers["logits"][1, 3:].any()
     assert_close(answers["probabilities"], tf.nn.softmax(answers["logits"]) * MASK[:, :, None])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders
 
 import albert_tf
 from serving.exportable.decoding import special_ids
@@ -23,13 +23,7 @@ LEFT, RIGHT = np.array([True] * 4), np.array([False] * 4)
 def theirs(tokenizer):
     """The same vocabulary in the tokenizers library."""
     ids = {piece: number for number, piece in enumerate(tokenizer.pieces)}
-    made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    special = [("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
-    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
-    made.decoder = decoders.WordPiece()
-    made.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    return made
+    return tokenizers.Tokenizer.from_str(tokenizers.BertWordPieceTokenizer(ids).to_str())
 
 
 @pytest.mark.parametrize("direction", ["left", "right"])

@@ -1,11 +1,11 @@
 """What may be written in the output folder: not over inputs, nor over anything that is not the command's own."""
 
-import json
 import shutil
 
 import pytest
 
 from serving.score import job, worker
+from tests.serving.score.conftest import read_lines
 from tfrecords.base.errors import UserError
 
 
@@ -25,7 +25,7 @@ def refused(message, *arguments, **options):
 
 
 def labels(path):
-    return [json.loads(line)["label"] for line in path.read_text().splitlines()]
+    return [row["label"] for row in read_lines(path)]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -9,7 +9,7 @@ import pytest
 
 from serving.score import job, rows
 from serving.score.worker import ScoringWorker
-from tests.serving.score.conftest import Echo
+from tests.serving.score.conftest import Echo, read_lines
 from tfrecords.base.errors import UserError
 
 
@@ -36,15 +36,11 @@ def stopped(score, tmp_path, monkeypatch):
     return start
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": "5", "bad": 1}'])
 def test_a_report_that_lost_its_text_is_no_report(score, stopped, tmp_path, text):
     (stopped() / "000001.json").write_text(text)
     score()
-    assert [row.get("label") for row in read(tmp_path / "out" / "in.jsonl")][:3] == [None, "1", "2"]
+    assert [row.get("label") for row in read_lines(tmp_path / "out" / "in.jsonl")][:3] == [None, "1", "2"]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".bad", ".parquet"])
@@ -60,7 +56,7 @@ def test_a_part_that_lost_rows_is_made_anew_and_the_others_count(score, stopped,
     assert not (tmp_path / "out" / "manifest.json").exists()
     manifest = score(**options)
     assert (manifest["rows"], manifest["bad_rows"]) == (30, 6)
-    bad = read(tmp_path / "out" / "bad_rows.jsonl")
+    bad = read_lines(tmp_path / "out" / "bad_rows.jsonl")
     assert [(one["line"], one["row"]) for one in bad] == [(n + 1, f'{{"txt": "{n}"}}') for n in range(0, 30, 5)]
 
 

@@ -20,7 +20,7 @@ from serving.score.models import ModelSource
 from serving.score.worker import ScoringWorker
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
-from tests.serving.score.conftest import Echo
+from tests.serving.score.conftest import Echo, read_lines
 from tfrecords.base.errors import UserError
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
@@ -73,10 +73,6 @@ def inputs(tmp_path):
     (folder / "a.jsonl").write_text("\n".join(lines))
     (folder / "deep" / "b.txt").write_text("\n".join(text.replace("\u2028", " ") for text in TEXTS) + "\n")
     return f"{folder}/a.jsonl,{folder}/deep/*.txt"
-
-
-def read_lines(path):
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
 
 @pytest.fixture
@@ -202,7 +198,7 @@ def test_two_files_of_one_name_are_refused(lengths, tmp_path):
     st.integers(1, 30),
 )
 def test_pieces_hold_every_line_once(tmp_path_factory, lines, size):
-    path = tmp_path_factory.mktemp("pieces") / "rows.txt"
+    path = tmp_path_factory.getbasetemp() / "pieces.txt"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     pieces = rows.cut([path], size)
     assert [row.texts[0] for piece in pieces for row in rows.read(piece, ["text"])] == lines
