@@ -31,6 +31,9 @@ PAGE = """# TYPE :tensorflow:serving:request_count counter
 """
 
 
+UNKNOWN = dict.fromkeys(["server", "session", "queue"])
+
+
 def reading(count, request, session, queue, model="m"):
     return breakdown.parse(PAGE.format(count=count, request=request, session=session, queue=queue), model)
 
@@ -49,9 +52,8 @@ def test_requests_so_far_are_the_models_own_and_no_probes():
 
 def test_nothing_between_two_readings_is_no_mean():
     same = reading(10, 1.0, 1.0, 1.0)
-    assert breakdown.means(same, same) == dict.fromkeys(["server", "session", "queue"])
-    assert breakdown.means({}, {}) == dict.fromkeys(["server", "session", "queue"])
-    assert breakdown.means({}, same) == dict.fromkeys(["server", "session", "queue"])
+    for before, after in ((same, same), ({}, {}), ({}, same)):
+        assert breakdown.means(before, after) == UNKNOWN
     assert breakdown.requests_so_far(reading(10, 1.0, 1.0, 1.0, model="absent")) == 0
 
 
@@ -59,20 +61,17 @@ def test_parts_add_up_to_the_mean():
     costs = {"client_encode": 0.1, "client_decode": 0.2}
     parts = breakdown.parts_of_mean(5.0, costs, {"server": 4.0, "session": 3.0, "queue": 1.0})
     assert parts == costs | {"wire": 1.0, "server_queue": 1.0, "server_compute": 2.0, "server_other": 1.0}
-    silent = breakdown.parts_of_mean(5.0, costs, dict.fromkeys(["server", "session", "queue"]))
+    silent = breakdown.parts_of_mean(5.0, costs, UNKNOWN)
     assert silent == costs | dict.fromkeys(["wire", "server_queue", "server_compute", "server_other"])
 
 
-def test_page_is_fetched_and_its_absence_said(web):
-    server = web((200, PAGE.format(count=3, request=9.0, session=6.0, queue=0.0).encode()), (404, b""))
+def test_page_is_fetched_and_its_absence_or_its_end_is_said(web):
+    page = PAGE.format(count=3, request=9.0, session=6.0, queue=0.0)
+    # The last server is killed while it sends its page.
+    server = web((200, page.encode()), (404, b""), (200, b"# TYPE", 1000))
     url = breakdown.metrics_url("127.0.0.1:8500", server.server_port)
     assert breakdown.requests_so_far(breakdown.read(url, "m")) == 6
     assert server.paths == ["/monitoring/prometheus/metrics"]
-    with pytest.raises(UserError, match="--monitoring_config_file"):
-        breakdown.read(url, "m")
-
-
-def test_a_server_that_is_killed_while_it_sends_its_page_is_said_to_be_gone(web):
-    server = web((200, b"# TYPE", 1000))
-    with pytest.raises(UserError, match="no metrics at"):
-        breakdown.read(breakdown.metrics_url("127.0.0.1:1", server.server_port), "m")
+    for words in ("--monitoring_config_file", "no metrics at"):
+        with pytest.raises(UserError, match=words):
+            breakdown.read(url, "m")

@@ -10,7 +10,8 @@ from serving.benchmark import compare, statistics
 from tfrecords.base.errors import UserError
 
 
-def report(random, scale=1.0, drift=0.0, length=12, size=150, windows=10):
+def report(seed, scale=1.0, drift=0.0, length=12, size=150, windows=10):
+    random = np.random.default_rng(seed)
     drawn = [scale * random.lognormal(2 + drift * random.normal(), 0.3, size) for _ in range(windows)]
     verdict = statistics.stability(drawn)
     point = {
@@ -29,8 +30,7 @@ def verdicts(a, b):
 
 
 def test_a_ten_percent_difference_is_found_and_its_direction():
-    random = np.random.default_rng(0)
-    slow, fast = report(random, 1.1), report(random)
+    slow, fast = report(0, 1.1), report(1)
     assert verdicts(fast, slow)["p50"] == "B slower"
     assert verdicts(slow, fast)["p50"] == "B faster"
     (median, *_) = compare.compare(fast, slow)
@@ -38,28 +38,25 @@ def test_a_ten_percent_difference_is_found_and_its_direction():
 
 
 def test_a_server_against_itself_is_seldom_called_different():
-    random = np.random.default_rng(1)
-    pairs = [tuple(report(random, size=40, windows=6) for _ in "ab") for _ in range(20)]
-    different = sum(verdicts(*pair)["p50"] != "no real difference" for pair in pairs)
+    runs = [report(seed, size=40, windows=6) for seed in range(40)]
+    different = sum(verdicts(a, b)["p50"] != "no real difference" for a, b in zip(runs[:20], runs[20:]))
     # At 5 % each, more than 5 of 20 happen about three times in ten thousand runs.
     assert different <= 5
 
 
 def test_unsteady_runs_are_not_trusted():
-    random = np.random.default_rng(2)
-    unsteady, steady = report(random, 1.6, drift=0.2), report(random)
+    unsteady, steady = report(2, 1.6, drift=0.2), report(3)
     assert unsteady["points"][0]["stable"] is False
     assert verdicts(steady, unsteady)["p50"] == "B slower, but a run was unsteady: repeat"
     assert any("unstable" in note for note in compare.warnings(steady, unsteady))
 
 
 def test_percentiles_without_samples_are_not_compared():
-    random = np.random.default_rng(3)
-    assert set(verdicts(report(random, size=20), report(random))) == {"p50", "p90"}
+    assert set(verdicts(report(0, size=20), report(1))) == {"p50", "p90"}
 
 
 def test_other_machines_errors_and_lag_are_noted():
-    a = report(np.random.default_rng(4))
+    a = report(4)
     b = copy.deepcopy(a)
     b["environment"]["cpu"] = "another"
     b["points"][0] |= {
@@ -73,9 +70,8 @@ def test_other_machines_errors_and_lag_are_noted():
 
 
 def test_reports_that_share_nothing_cannot_be_compared(tmp_path):
-    random = np.random.default_rng(5)
     with pytest.raises(UserError, match="no point in common"):
-        compare.compare(report(random, length=12), report(random, length=64))
+        compare.compare(report(0, length=12), report(0, length=64))
     (tmp_path / "other.json").write_text(json.dumps({"tool": "another"}))
     with pytest.raises(UserError, match="not a report of this benchmark"):
         compare.main([str(tmp_path / "other.json")] * 2)
@@ -84,12 +80,9 @@ def test_reports_that_share_nothing_cannot_be_compared(tmp_path):
 
 
 def test_text_names_both_figures_and_the_verdict(tmp_path, capsys):
-    random = np.random.default_rng(6)
-    paths = []
-    for name, scale in (("a", 1.0), ("b", 2.0)):
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(report(random, scale)))
-        paths.append(str(path))
-    compare.main(paths)
+    paths = tmp_path / "a.json", tmp_path / "b.json"
+    for scale, path in enumerate(paths, 1):
+        path.write_text(json.dumps(report(6, scale)))
+    compare.main([str(path) for path in paths])
     printed = capsys.readouterr().out
     assert "12 tokens x 1, closed loop, 1 client" in printed and "B slower" in printed and "B / A" in printed

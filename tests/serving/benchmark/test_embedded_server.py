@@ -13,9 +13,8 @@ from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
-from serving.model_server.flags import ServerOptions
-from serving.model_server.server import ModelServer
 from tests.serving.gateway.conftest import wait_until
+from tests.serving.model_server.conftest import start
 from tfrecords.base.errors import UserError
 
 LIMIT = 40
@@ -57,9 +56,7 @@ def server(request, saved_model, tmp_path_factory):
     with contextlib.ExitStack() as stack:
         if request.param == "embedded":
             # In this process, which has TensorFlow already.
-            running = ModelServer(ServerOptions(**told))
-            stack.callback(running.stop)
-            running.start()
+            stack.callback(start(**told).stop)
         elif shutil.which(request.param):
             command = [request.param, *(f"--{name}={value}" for name, value in told.items())]
             stack.callback(stack.enter_context(subprocess.Popen(command, env={"CUDA_VISIBLE_DEVICES": ""})).terminate)

@@ -1,5 +1,6 @@
 """Closed and open loops against servers that answer, stall, fail, drop and answer wrongly."""
 
+import contextlib
 import threading
 import time
 
@@ -20,57 +21,28 @@ LOOPS = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}
 in_both_loops = pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 
 
-def drive(behaviour=None, threads=4, due=None, clients=0, requests=(b"",), references=None, timeout_s=10.0, **options):
+def drive(behaviour=None, threads=4, **options):
     with StandIn(behaviour, threads=threads) as server:
-        return drive_at(server, due, clients, requests, references, timeout_s, **options)
+        return drive_at(server, **options)
 
 
-def drive_at(server, due, clients=0, requests=(b"",), references=None, timeout_s=10.0, seconds=0.4, **options):
-    driver = Driver(Connection(server.target, attempts=1))
-    share = LoadShare(
-        requests, references or [None] * len(requests), timeout_s, time.perf_counter() + 0.02, seconds,
-        clients=clients, due=due, item_step=max(clients, 1), **options,
-    )  # fmt: skip
-    try:
-        return driver.run(share)
-    finally:
-        driver.close()
-
-
-class Recorder:
-    """Notes the requests it gets and how many at once."""
-
-    def __init__(self, seconds=0.0):
-        self.seen, self.most, self._now, self._lock, self._seconds = [], 0, 0, threading.Lock(), seconds
-
-    def __call__(self, request, context):
-        with self._lock:
-            self.seen.append(request)
-            self._now += 1
-            self.most = max(self.most, self._now)
-        time.sleep(self._seconds)
-        with self._lock:
-            self._now -= 1
-        return ANSWER
-
-
-def test_open_loop_sends_every_request_once_in_turn_and_not_early():
-    recorder = Recorder()
-    requests = [bytes([i]) for i in range(3)]
-    samples = drive(recorder, 1, constant_arrivals(100, 0.3), requests=requests)
-    assert len(samples.due) == 30 and sorted(recorder.seen) == sorted(requests * 10)
-    assert samples.item.tolist() == [0, 1, 2] * 10
-    assert (samples.code == 0).all()
-    assert (samples.sent >= samples.due).all() and (samples.done >= samples.sent).all()
+def drive_at(server, references=(None,), timeout_s=10.0, seconds=0.4, **options):
+    with contextlib.closing(Driver(Connection(server.target, attempts=1))) as driver:
+        return driver.run(LoadShare([b""], references, timeout_s, time.perf_counter() + 0.02, seconds, **options))
 
 
 def test_closed_loop_keeps_as_many_in_flight_as_there_are_clients():
-    recorder = Recorder(seconds=0.02)
-    samples = drive(recorder, 8, clients=3)
-    assert recorder.most == 3
-    assert len(samples.due) == len(recorder.seen)
+    seen = []
+
+    def slow(request, context):
+        seen.append(request)
+        time.sleep(0.02)
+        return ANSWER
+
+    samples = drive(slow, 8, clients=3)
+    in_flight = (samples.sent <= samples.sent[:, None]) & (samples.sent[:, None] < samples.done)
     # Each client waits for its answer: no more than one request each 20 ms.
-    assert len(samples.due) <= 3 * (0.4 / 0.02 + 1)
+    assert in_flight.sum(axis=1).max() == 3 and len(samples.due) == len(seen) <= 3 * (0.4 / 0.02 + 1)
     np.testing.assert_array_equal(samples.due, samples.sent)
 
 
@@ -97,45 +69,45 @@ def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one():
     assert (opened > 100).sum() > 60 and np.percentile(opened, 90) > 400
 
 
+def judged(due, done, code=0, seconds=10.0, sent=None, effort=None, **changes):
+    """The summary of a run whose requests were due, and done, at these times (seconds); `sent`: of an open loop."""
+    due, done = np.asarray(due, float), np.asarray(done, float)
+    codes = np.broadcast_to(code, due.shape).astype(np.uint8)
+    samples = Samples(due, due if sent is None else np.asarray(sent), done, codes, np.zeros(due.shape, int))
+    samples.effort = effort or samples.effort
+    share = LoadShare([b""], [None], 1.0, 0.0, seconds, clients=1, due=None if sent is None else due)
+    return point.summary(samples, share, WORKLOAD, BenchmarkSettings(**changes))
+
+
 def test_latency_counts_from_when_a_request_was_due():
-    due, sent, done = np.array([0.0, 1.0]), np.array([0.0, 1.5]), np.array([0.1, 1.6])
-    samples = Samples(due, sent, done, np.zeros(2, np.uint8), np.zeros(2, int))
-    assert samples.latencies_ms.tolist() == pytest.approx([100, 600])
-    summary = point.summary(
-        samples, LoadShare([b""], [None], 1.0, 0.0, 2.0, due=due), WORKLOAD, BenchmarkSettings(bound_ms=200.0)
-    )
-    assert summary["latency_ms"]["mean"] == pytest.approx(350) and summary["latency_ms"]["max"] == pytest.approx(600)
+    summary = judged([0.0, 1.0], [0.1, 1.6], sent=[0.0, 1.5], seconds=2.0, bound_ms=200.0)
+    latency = summary["latency_ms"]
+    assert [latency["min"], latency["mean"], latency["max"]] == pytest.approx([100, 350, 600])
     assert summary["within_bound"] == 0.5 and summary["send_lag_ms"]["max"] == pytest.approx(500)
     assert summary["goodput_per_second"] == 0.5
 
 
-def lagging(late_ms, of=200, late=10, latency_ms=5.0, timed_out=0):
-    due = np.arange(of) / 100
-    sent = due.copy()
-    sent[:late] += late_ms / 1000
-    done = sent + latency_ms / 1000
-    code = np.zeros(of, np.uint8)
-    code[of - timed_out :], done[of - timed_out :] = 4, due[of - timed_out :] + 30
-    return Samples(due, sent, done, code, np.zeros(of, int))
-
-
 @pytest.mark.parametrize(
-    ("samples", "valid"),
+    ("late_ms", "late", "latency_ms", "timed_out", "kept_up"),
     [
-        (lagging(0.5), True),
-        (lagging(3.0), False),
-        (lagging(3.0, late=1), True),
+        (0.5, 10, 5.0, 0, True),
+        (3.0, 10, 5.0, 0, False),
+        (3.0, 1, 5.0, 0, True),
         # Three milliseconds late do not matter beside a hundred.
-        (lagging(3.0, latency_ms=100.0), True),
+        (3.0, 10, 100.0, 0, True),
         # Requests that ran into their deadline excuse no lateness; those that were sent late count, answered or not.
-        (lagging(3.0, timed_out=150), False),
-        (lagging(3.0, late=200, timed_out=199), False),
+        (3.0, 10, 5.0, 150, False),
+        (3.0, 200, 5.0, 199, False),
     ],
 )
-def test_a_run_is_invalid_when_the_generator_fell_behind(samples, valid):
-    lag = generator_lag(samples)
-    assert lag["valid"] is valid
-    assert lag["lag_ms"]["max"] == pytest.approx(((samples.sent - samples.due) * 1000).max())
+def test_a_run_is_invalid_when_the_generator_fell_behind(late_ms, late, latency_ms, timed_out, kept_up):
+    number = np.arange(200)
+    due, is_cut = number / 100, number >= 200 - timed_out
+    sent = due + (number < late) * late_ms / 1000
+    summary = judged(due, np.where(is_cut, due + 30, sent + latency_ms / 1000), is_cut * 4, sent=sent)
+    assert summary["generator"]["kept_up"] is kept_up
+    assert ("the generator fell behind" in summary["invalid_because"]) is not kept_up
+    assert summary["send_lag_ms"]["max"] == pytest.approx(late_ms)
 
 
 def test_a_generator_held_up_for_real_is_found_out(monkeypatch):
@@ -145,23 +117,28 @@ def test_a_generator_held_up_for_real_is_found_out(monkeypatch):
 
 
 @in_both_loops
-def test_errors_are_counted_by_status(loop):
-    full = "Server Threadpool Exhausted"
+def test_errors_are_counted_by_status_and_wrong_answers_are_found(loop):
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
-    unreliable = Numbered(lambda number, context: number % 4 == 0 and context.abort(exhausted, full))
-    samples = drive(unreliable, 1, **loop)
-    assert len(samples.code) == unreliable.calls
-    assert (samples.code == exhausted.value[0]).sum() == unreliable.calls // 4
-    assert (samples.code == 0).sum() == unreliable.calls - unreliable.calls // 4
-    ((first_s, message),) = samples.messages.values()
-    assert message == full and first_s == samples.done[samples.code == 8].min()
+
+    def answer(number, context):
+        if number % 4 == 0:
+            context.abort(exhausted, "Server Threadpool Exhausted")
+        return number % 4 == 1 and constant_answer((0.9, 0.1))
+
+    unreliable = Numbered(answer)
+    samples = drive(unreliable, 1, references=[ANSWER], **loop)
+    calls, failed = unreliable.calls, samples.code == exhausted.value[0]
+    assert len(samples.code) == calls and failed.sum() == calls // 4 > 0 and (failed | (samples.code == 0)).all()
+    assert samples.messages == {8: (samples.done[failed].min(), "Server Threadpool Exhausted")}
+    checked = answers.check(samples.differing, [answers.read_grpc(ANSWER)])["answers"]
+    assert checked["wrong"] == (calls + 3) // 4 and checked["worst_difference"] == pytest.approx(0.65)
 
 
 @in_both_loops
 def test_late_answers_are_deadline_errors(loop):
     released = threading.Event()
     with StandIn(Numbered(lambda *_: released.wait(20) and None), threads=8) as server:
-        samples = drive_at(server, **{"due": None, "timeout_s": 0.1} | loop)
+        samples = drive_at(server, timeout_s=0.1, **loop)
         released.set()
     assert len(samples.code) and (samples.code == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]).all()
 
@@ -170,18 +147,9 @@ def test_a_server_that_dies_leaves_errors_not_a_hang():
     server = StandIn(Numbered(lambda number, context: stopper.start() if number == 20 else None))
     stopper = threading.Thread(target=server.__exit__)
     server.__enter__()
-    samples = drive_at(server, constant_arrivals(100, 0.8))
+    samples = drive_at(server, due=constant_arrivals(100, 0.8))
     stopper.join()
     assert (samples.code[:10] == 0).all() and (samples.code[-10:] != 0).all()
-
-
-@in_both_loops
-def test_wrong_answers_are_found_while_measuring(loop):
-    liar = Numbered(lambda number, context: constant_answer((0.9, 0.1)) if number % 5 == 0 else None)
-    samples = drive(liar, 1, references=[ANSWER], **loop)
-    checked = answers.check(samples.differing, [answers.read_grpc(ANSWER)])["answers"]
-    assert checked["wrong"] == liar.calls // 5 > 0
-    assert checked["worst_difference"] == pytest.approx(0.65)
 
 
 def test_the_generators_own_effort_is_noted():
@@ -192,21 +160,11 @@ def test_the_generators_own_effort_is_noted():
     assert generator_effort(busy.effort)[0] > 3 * generator_effort(idle.effort)[0]
 
 
-def judged(due, done, code=0, seconds=10.0, effort=None, **changes):
-    """The summary of a run whose requests were due, and done, at these times (seconds)."""
-    due, done = np.asarray(due, float), np.asarray(done, float)
-    samples = Samples(due, due, done, np.broadcast_to(code, due.shape).astype(np.uint8), np.zeros(due.shape, int))
-    samples.effort = effort or samples.effort
-    return point.summary(
-        samples, LoadShare([b""], [None], 1.0, 0.0, seconds, clients=1), WORKLOAD, BenchmarkSettings(**changes)
-    )
-
-
 def test_a_generator_out_of_cpu_is_invalid():
     due = np.arange(0, 10, 0.01)
-    assert judged(due, due + 0.001, effort=Effort(cpu=0.5, wall=1.0))["valid"]
-    summary = judged(due, due + 0.001, effort=Effort(cpu=0.95, wall=1.0))
-    assert summary["invalid_because"] == ["the generator ran out of CPU"] and not summary["valid"]
+    for cpu, reasons in ((0.5, []), (0.95, ["the generator ran out of CPU"])):
+        summary = judged(due, due + 0.001, effort=Effort(cpu, wall=1.0))
+        assert summary["invalid_because"] == reasons and summary["valid"] is not bool(reasons)
 
 
 def test_a_server_that_stands_still_is_reported_as_a_stall():
@@ -220,19 +178,19 @@ def test_a_server_that_stands_still_is_reported_as_a_stall():
 
 
 @pytest.mark.parametrize(
-    ("due", "latency", "stalled"),
+    ("due", "latency"),
     [
-        (np.arange(0, 10, 0.01), 0.01, False),
+        (np.arange(0, 10, 0.01), 0.01),
         # Nobody asked for four seconds.
-        (np.concatenate([np.arange(0, 3, 0.01), np.arange(7, 10, 0.01)]), 0.01, False),
+        (np.concatenate([np.arange(0, 3, 0.01), np.arange(7, 10, 0.01)]), 0.01),
         # A slow model, not a stalled server.
-        (np.arange(0, 60, 2.0), 2.0, False),
+        (np.arange(0, 60, 2.0), 2.0),
         # Four clients whose requests are one batch of 2 s.
-        (np.repeat(np.arange(0, 60, 2.0), 4), 2.0, False),
+        (np.repeat(np.arange(0, 60, 2.0), 4), 2.0),
     ],
 )
-def test_slow_answers_and_pauses_of_the_load_are_no_stall(due, latency, stalled):
-    assert judged(due, due + latency, seconds=60.0)["silence"]["stalled"] is stalled
+def test_slow_answers_and_pauses_of_the_load_are_no_stall(due, latency):
+    assert judged(due, due + latency, seconds=60.0)["silence"]["stalled"] is False
 
 
 def test_the_timeline_counts_every_request_where_it_ended():
@@ -268,11 +226,8 @@ def test_waiting_for_a_deadline_does_not_thin_out_the_answers():
     assert summary["requests_per_second"] == pytest.approx(9.0)
 
 
-def test_the_offered_rate_is_what_was_sent():
+@pytest.mark.parametrize(("slower", "offered"), [(1, 100), (2, pytest.approx(50, rel=0.01))])
+def test_the_offered_rate_is_what_was_sent(slower, offered):
     due = constant_arrivals(100, 2.0)
-    share = LoadShare([b""], [None], 1.0, 0.0, 2.0, due=due)
-    on_time = Samples(due, due, due + 0.01, np.zeros(200, np.uint8), np.zeros(200, int))
-    assert point.offered(on_time, share) == 100
-    assert point.offered(Samples(due, due * 2, due * 2 + 0.01, on_time.code, on_time.item), share) == pytest.approx(
-        50, rel=0.01
-    )
+    sent = slower * due
+    assert judged(due, sent + 0.01, sent=sent, seconds=2.0)["offered_per_second"] == offered

@@ -27,13 +27,13 @@ def report(*points):
 def drawn(monkeypatch, tmp_path):
     """drawn(report): the axes of the latency plot, and its remark; the picture is written where it can be looked at."""
 
-    def draw(found, name="latency.png"):
+    def draw(found):
         monkeypatch.setattr(plots, "versions", lambda report: "version 1")
         monkeypatch.setattr(plots, "protocols", lambda report: "gRPC")
         with plt.style.context(plots._STYLE), fonts_for(["albert"]):
             figure = plt.figure(layout="constrained")
             assert plots.plot_latency(found, figure)
-            (tmp_path / name).write_bytes(plots._png(figure))
+            (tmp_path / "latency.png").write_bytes(plots._png(figure))
         plt.close(figure)
         return figure.axes[0], figure.get_supxlabel()
 

@@ -39,28 +39,26 @@ def test_clients_are_dealt_out_evenly_and_start_at_different_items(clients, proc
     assert sorted(starts) == list(range(clients))
 
 
-def test_several_processes_send_one_schedule():
-    seen = []
+def test_several_processes_send_one_schedule_tell_the_time_and_end_with_the_block():
+    seen, heard = [], []
 
     def note(request, context):
         seen.append(request)
         return constant_answer()
 
     with StandIn(note) as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
-        samples = workers.run(share(due=constant_arrivals(100, 0.3)))
+        processes = [child.process for child in workers._children]
+        assert all(process.is_alive() for process in processes)
+        samples = workers.run(share(due=constant_arrivals(100, 0.3)), heard.append)
+        assert 0.3 <= sum(heard) < 3.0
         again = workers.run(share(clients=2, item_step=2))
+    assert not any(process.is_alive() for process in processes)
     assert len(samples.due) == 30 and (samples.code == 0).all()
+    assert (samples.sent >= samples.due).all() and (samples.done >= samples.sent).all()
     assert sorted(seen[:30]) == sorted([b"a", b"b", b"c"] * 10)
     np.testing.assert_allclose(samples.due, np.arange(30) / 100)
     assert samples.item.tolist() == [0, 1, 2] * 10
     assert len(again.due) > 2
-
-
-def test_progress_hears_of_the_time_that_passed():
-    heard = []
-    with StandIn() as server, Workers(Connection(server.target, attempts=1)) as workers:
-        workers.run(share(clients=1), heard.append)
-    assert 0.3 <= sum(heard) < 3.0
 
 
 def test_a_killed_generator_is_an_error_not_a_hang():
@@ -68,10 +66,3 @@ def test_a_killed_generator_is_an_error_not_a_hang():
         os.kill(workers._children[0].process.pid, signal.SIGKILL)
         with pytest.raises(UserError, match="generator process died"):
             workers.run(share(clients=2))
-
-
-def test_processes_end_with_the_block():
-    with StandIn() as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
-        processes = [child.process for child in workers._children]
-        assert all(process.is_alive() for process in processes)
-    assert not any(process.is_alive() for process in processes)

@@ -1,5 +1,7 @@
 """Requests of the shape that was asked for."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -24,20 +26,18 @@ class CharacterTokenizer:
 @pytest.fixture
 def make(tmp_path, monkeypatch):
     """make(inputs, text=False, tokenizer=False) -> a WorkloadMaker for a stand-in server."""
-    opened = []
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(LINES))
     monkeypatch.setattr("tfrecords.tokenizers.loading.load_tokenizer", lambda path: CharacterTokenizer())
 
-    def maker(inputs, text=False, tokenizer=False, seed=0):
-        server = StandIn(inputs=inputs).__enter__()
-        client = Client(server.target, "default")
-        opened.extend([client, server])
-        return WorkloadMaker(client, seed, str(path) if text else "", "some.model" if tokenizer else "")
+    with contextlib.ExitStack() as stack:
 
-    yield maker
-    for one in opened:
-        one.__exit__()
+        def maker(inputs, text=False, tokenizer=False, seed=0):
+            server = stack.enter_context(StandIn(inputs=inputs))
+            client = stack.enter_context(Client(server.target, "default"))
+            return WorkloadMaker(client, seed, str(path) if text else "", "some.model" if tokenizer else "")
+
+        yield maker
 
 
 IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
@@ -80,18 +80,15 @@ def test_texts_have_as_many_words_as_asked(make):
             assert [len(row.split()) for row in request["text"]] == [7, 7]
 
 
-def test_rows_of_a_text_are_the_texts(make):
-    made = make(IDS, text=True, tokenizer=True).of_length(10)
+@pytest.mark.parametrize("length", [10, 400])
+def test_rows_of_a_text_are_the_texts_repeated_where_it_is_shorter(make, length):
+    made = make(IDS, text=True, tokenizer=True).of_length(length)
     stream = [ord(character) for line in LINES for character in line]
+    stream *= 1 + length // len(stream)
     for request in sent(made):
-        row = request["input_ids"][0].tolist()
-        assert row[0] == 101 and row[-1] == 102
-        assert any(stream[i : i + 8] == row[1:-1] for i in range(len(stream)))
-
-
-def test_a_text_shorter_than_the_length_is_repeated(make):
-    made = make(IDS, text=True, tokenizer=True).of_length(400)
-    assert all(request["input_ids"].shape == (1, 400) for request in sent(made))
+        (row,) = request["input_ids"].tolist()
+        assert len(row) == length and row[0] == 101 and row[-1] == 102
+        assert any(stream[i : i + length - 2] == row[1:-1] for i in range(len(stream)))
 
 
 def test_mixed_lengths_are_the_texts_own(make):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders
 
 import albert_tf
 from serving.exportable.decoding import special_ids
@@ -23,13 +23,7 @@ LEFT, RIGHT = np.array([True] * 4), np.array([False] * 4)
 def theirs(tokenizer):
     """The same vocabulary in the tokenizers library."""
     ids = {piece: number for number, piece in enumerate(tokenizer.pieces)}
-    made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    special = [("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
-    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
-    made.decoder = decoders.WordPiece()
-    made.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    return made
+    return tokenizers.Tokenizer.from_str(tokenizers.BertWordPieceTokenizer(ids).to_str())
 
 
 @pytest.mark.parametrize("direction", ["left", "right"])
@@ -51,13 +45,13 @@ def test_options_are_followed_row_by_row(serve, tokenizer, head):
     """By options that are off the answer is the default one; a row is the one of its last tokens where they are on."""
     pairs = {"inputs": ["first", "second"]} if head.startswith("paired") else {}
     _, served = serve(head.removeprefix("paired "), True, max_seq_length=10, task=pairs)
-    texts = {name: [text.encode() for text in TEXTS] for name in (pairs.get("inputs") or ["text"])}
+    texts = dict.fromkeys(pairs.get("inputs", ["text"]), TEXTS)
     default, off = served(**texts), served("with_options", **texts, truncate_left=RIGHT)
     assert set(default) <= set(off)
     assert_close(off, default)
     assert off["lengths"].tolist() == served("tokenize", **texts)["lengths"].tolist()
     mixed = served("with_options", **texts, truncate_left=np.array([True, False, True, False]))
-    tokens = [encode(tokenizer, [text.decode() for text in column]) for column in texts.values()]
+    tokens = [encode(tokenizer, column) for column in texts.values()]
     framer = Framer(tokenizer, 10)
     rows = (framer.pair(*tokens, LEFT) if pairs else framer.single(*tokens, LEFT)).padded()
     by_ids = served("ids", **{name: getattr(rows, name).numpy() for name in served.signatures["ids"].inputs})
@@ -71,16 +65,15 @@ def test_options_are_followed_row_by_row(serve, tokenizer, head):
 def test_prompts_go_before_texts_and_are_cut_with_them(serve):
     _, plain = serve("cls embedder", True, max_seq_length=10)
     _, served = serve("cls embedder", True, max_seq_length=10, task=PROMPTS)
-    texts = [text.encode() for text in TEXTS]
     for name, prompt in (("", "who is fine : "), ("query", "who is fine : "), ("document", "")):
         for left in (LEFT, RIGHT):
-            found = served("with_options", text=texts, prompt_name=[name.encode()] * 4, truncate_left=left)
-            prompted = [prompt.encode() + text for text in texts]
+            found = served("with_options", text=TEXTS, prompt_name=[name] * 4, truncate_left=left)
+            prompted = [prompt + text for text in TEXTS]
             expected = plain("with_options", text=prompted, truncate_left=left)
             np.testing.assert_array_equal(found["embedding"], expected["embedding"])
             assert found["prompt_names"].tolist() == [[b"query", b"document"]] * 4
     with pytest.raises(tf.errors.InvalidArgumentError, match="prompt_name must be one of query, document, or empty"):
-        served("with_options", text=texts, prompt_name=[b"query", b"passage", b"", b""], truncate_left=LEFT)
+        served("with_options", text=TEXTS, prompt_name=["query", "passage", "", ""], truncate_left=LEFT)
     assert "prompt_name" not in plain.signatures["with_options"].inputs
 
 
@@ -89,12 +82,11 @@ def test_prompts_go_before_texts_and_are_cut_with_them(serve):
 )
 def test_vectors_of_tokens_and_weights_of_terms_take_options_too(serve, kind, signature, output):
     _, served = serve(kind, True, max_seq_length=10)
-    texts = [text.encode() for text in TEXTS]
-    default = served(signature, text=texts)
-    right = served(f"{signature}_with_options", text=texts, truncate_left=RIGHT)
+    default = served(signature, text=TEXTS)
+    right = served(f"{signature}_with_options", text=TEXTS, truncate_left=RIGHT)
     for name in default:
         np.testing.assert_array_equal(right[name], default[name])
-    left = served(f"{signature}_with_options", text=texts, truncate_left=LEFT)
+    left = served(f"{signature}_with_options", text=TEXTS, truncate_left=LEFT)
     is_cut = right["truncated_tokens"] > 0
     assert is_cut.tolist() == [True, False, False, False] and left["lengths"].tolist() == right["lengths"].tolist()
     assert_close(left[output][1:, :8], right[output][1:, :8])

@@ -1,10 +1,16 @@
 """A model that says of each text what it is, without TensorFlow and without a server."""
 
+import json
+
 import pytest
 
 from serving.score import models
 from serving.score.models import ModelSource
 from serving.wire.tensors import DT_STRING
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
 
 class Echo:

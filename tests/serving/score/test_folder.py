@@ -1,11 +1,11 @@
 """What may be written in the output folder: not over inputs, nor over anything that is not the command's own."""
 
-import json
 import shutil
 
 import pytest
 
 from serving.score import job, worker
+from tests.serving.score.conftest import read_lines
 from tfrecords.base.errors import UserError
 
 
@@ -25,11 +25,14 @@ def refused(message, *arguments, **options):
 
 
 def labels(path):
-    return [json.loads(line)["label"] for line in path.read_text().splitlines()]
+    return [row["label"] for row in read_lines(path)]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_no_input_is_written_over(echo, rows, tmp_path, overwrite):
+def test_no_input_is_written_over_and_it_is_said_before_the_model_is_opened(
+    echo, rows, tmp_path, monkeypatch, overwrite
+):
+    monkeypatch.setattr(worker, "open_model", None)
     (tmp_path / "link").symlink_to(rows)
     for folder in (rows, tmp_path / "link"):
         refused("place of the input .*a.jsonl", f"{rows}/*.jsonl", folder, echo, overwrite=overwrite)
@@ -92,8 +95,3 @@ def test_links_are_scored_under_their_own_names(echo, rows, tmp_path):
     (rows / "link.txt").symlink_to(tmp_path / "elsewhere" / "data.txt")
     job.score(f"{rows}/*", tmp_path / "out", echo)
     assert labels(tmp_path / "out" / "link.jsonl") == ["b"] and labels(tmp_path / "out" / "a.jsonl") == ["a"]
-
-
-def test_it_is_said_before_the_model_is_opened(rows, echo, monkeypatch):
-    monkeypatch.setattr(worker, "open_model", None)
-    refused("place of the input", f"{rows}/*.jsonl", rows, echo)

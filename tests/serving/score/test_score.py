@@ -20,7 +20,7 @@ from serving.score.models import ModelSource
 from serving.score.worker import ScoringWorker
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
-from tests.serving.score.conftest import Echo
+from tests.serving.score.conftest import Echo, read_lines
 from tfrecords.base.errors import UserError
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
@@ -42,11 +42,11 @@ class Lengths(tf.Module):
 
 
 @pytest.fixture(scope="module")
-def saved_model(tmp_path_factory):
+def lengths(tmp_path_factory):
     base = tmp_path_factory.mktemp("lengths")
     module = Lengths()
     tf.saved_model.save(module, str(base / "3"), signatures=module.answer)
-    return base
+    return ModelSource(str(base))
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,6 @@ def inputs(tmp_path):
     return f"{folder}/a.jsonl,{folder}/deep/*.txt"
 
 
-def read_lines(path):
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
-
-
 @pytest.fixture
 def score_text(tmp_path):
     """score_text(text, source, **options): the manifest and the rows of answers."""
@@ -91,18 +87,20 @@ def score_text(tmp_path):
     return score
 
 
-def run(saved_model, inputs, folder, **options):
-    return job.score(inputs, folder, ModelSource(str(saved_model)), **options)
+@pytest.fixture
+def run(lengths, inputs, tmp_path):
+    """run(folder, **options): the manifest of the answers to all inputs."""
+    return lambda folder, **options: job.score(inputs, tmp_path / folder, lengths, **options)
 
 
-def test_every_line_has_its_answer_in_order(saved_model, inputs, tmp_path, monkeypatch):
+def test_every_line_has_its_answer_in_order(run, tmp_path, monkeypatch):
     whole = tmp_path / "whole"
-    manifest = run(saved_model, inputs, whole, keep=("id",))
+    manifest = run("whole", keep=("id",))
     assert (manifest["rows"], manifest["bad_rows"]) == (len(TEXTS) * 2 + 5, 5)
     found = read_lines(whole / "a.jsonl")
-    errors = [row["error"] for row in found[2:7]]
     known = "not a JSON object", "'text' is missing", "'text' is not a string", "not a JSON", "not a JSON"
-    assert [words in error for words, error in zip(known, errors, strict=True)] == [True] * 5
+    for words, row in zip(known, found[2:7], strict=True):
+        assert words in row["error"]
     good = found[:2] + found[7:]
     sizes = [len(text.encode()) for text in TEXTS]
     assert [row["id"] for row in good] == list(range(len(TEXTS)))
@@ -114,43 +112,43 @@ def test_every_line_has_its_answer_in_order(saved_model, inputs, tmp_path, monke
     assert [one["row"] for one in bad] == ["{broken", '{"id": 7}', '{"text": 5}', "", '["text"]']
     # In many pieces and small batches the same.
     monkeypatch.setattr(job, "PIECE_BYTES", 40)
-    run(saved_model, inputs, tmp_path / "pieces", keep=("id",), max_batch_tokens=9)
+    run("pieces", keep=("id",), max_batch_tokens=9)
     for name in ("a.jsonl", "deep/b.jsonl", "bad_rows.jsonl"):
         assert (whole / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
     assert not (whole / ".parts").exists()
 
 
-def test_other_outputs_without_what_rows_are_filled_up_with(saved_model, inputs, tmp_path):
-    run(saved_model, inputs, tmp_path / "out", outputs=("words", "places"))
+def test_other_outputs_without_what_rows_are_filled_up_with(run, tmp_path):
+    run("out", outputs=("words", "places"))
     for row, text in zip(read_lines(tmp_path / "out" / "deep" / "b.jsonl"), TEXTS):
         words = text.replace("\u2028", " ").rstrip().split(" ")
         assert row == {"words": [w for w in words if w or len(words) > 1], "places": list(range(len(row["words"])))}
 
 
-def test_a_row_that_the_model_refuses_fails_alone(saved_model, score_text, tmp_path):
-    manifest, found = score_text("good\npoison\nfine\n" * 5, ModelSource(str(saved_model)))
+def test_a_row_that_the_model_refuses_fails_alone(lengths, score_text, tmp_path):
+    manifest, found = score_text("good\npoison\nfine\n" * 5, lengths)
     assert manifest["bad_rows"] == 5 and [row.get("label") for row in found] == ["short", None, "short"] * 5
     assert "the model refused it" in found[1]["error"] and "poison" in found[1]["error"]
     bad = read_lines(tmp_path / "out" / "bad_rows.jsonl")
     assert [(one["line"], one["row"]) for one in bad] == [(line, "poison") for line in (2, 5, 8, 11, 14)]
 
 
-def test_it_says_how_much_of_the_texts_was_not_read(saved_model, source_of, score_text, tmp_path, monkeypatch, capsys):
+def test_it_says_how_much_of_the_texts_was_not_read(lengths, source_of, score_text, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(job, "PIECE_BYTES", 8)
     manifest, found = score_text("good\n" * 3 + "word " * 40 + "\n", source_of("telling classifier")[0])
-    counts = (manifest["truncated_rows"], manifest["text_tokens"], manifest["truncated_tokens"])
-    assert counts == (1, 43, 40 - (LONGEST - 2))
+    counts = {"truncated_rows": 1, "text_tokens": 43, "truncated_tokens": 40 - (LONGEST - 2)}
+    assert manifest == manifest | counts
     assert "truncated: 25.0% of the rows, 60.5% of their tokens were not read" in capsys.readouterr().out
     assert found[0].keys() == {"label", "probabilities"}
-    assert "truncated_rows" not in run(saved_model, str(tmp_path / "in.txt"), tmp_path / "other")
+    assert "truncated_rows" not in job.score(str(tmp_path / "in.txt"), tmp_path / "other", lengths)
     assert "this signature does not tell which texts were truncated" in capsys.readouterr().out
 
 
-def test_parquet_has_the_same_answers(saved_model, inputs, tmp_path, monkeypatch):
+def test_parquet_has_the_same_answers(run, tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
-    run(saved_model, inputs, tmp_path / "json", keep=("id",))
+    run("json", keep=("id",))
     monkeypatch.setattr(job, "PIECE_BYTES", 60)
-    run(saved_model, inputs, tmp_path / "table", keep=("id",), format="parquet")
+    run("table", keep=("id",), format="parquet")
     table = parquet.read_table(tmp_path / "table" / "a.parquet")
     assert [str(one.type) for one in table.schema] == ["string", "string", "list<element: float>", "string"]
     expected = read_lines(tmp_path / "json" / "a.jsonl")
@@ -159,20 +157,20 @@ def test_parquet_has_the_same_answers(saved_model, inputs, tmp_path, monkeypatch
         assert row == {name: one.get(name) for name in names} | {"id": None if "error" in one else str(one["id"])}
 
 
-def test_the_same_job_is_left_and_another_refused(saved_model, inputs, tmp_path, capsys):
-    folder = tmp_path / "out"
-    run(saved_model, inputs, folder)
-    before = (folder / "a.jsonl").stat().st_mtime_ns
-    run(saved_model, inputs, folder)
+def test_the_same_job_is_left_and_another_refused(run, tmp_path, capsys):
+    table = tmp_path / "out" / "a.jsonl"
+    run("out")
+    before = table.stat().st_mtime_ns
+    run("out")
     assert "is complete already: answers to 19 rows of 2 files, 5 of them bad" in capsys.readouterr().out
-    assert (folder / "a.jsonl").stat().st_mtime_ns == before
+    assert table.stat().st_mtime_ns == before
     with pytest.raises(UserError, match=r"answers of another job \(its max_batch_tokens was another\)"):
-        run(saved_model, inputs, folder, max_batch_tokens=7)
-    run(saved_model, inputs, folder, max_batch_tokens=7, overwrite=True)
+        run("out", max_batch_tokens=7)
+    run("out", max_batch_tokens=7, overwrite=True)
     # A table that was lost is made again.
-    (folder / "a.jsonl").unlink()
-    run(saved_model, inputs, folder, max_batch_tokens=7)
-    assert len(read_lines(folder / "a.jsonl")) == 12
+    table.unlink()
+    run("out", max_batch_tokens=7)
+    assert len(read_lines(table)) == 12
 
 
 @pytest.mark.parametrize(
@@ -183,16 +181,16 @@ def test_the_same_job_is_left_and_another_refused(saved_model, inputs, tmp_path,
         ({"keep": ("label",)}, "--keep=label has the name of a column"),
     ],
 )
-def test_what_the_model_has_not_is_said_before_the_work(saved_model, inputs, tmp_path, options, message):
+def test_what_the_model_has_not_is_said_before_the_work(run, options, message):
     with pytest.raises(UserError, match=message):
-        run(saved_model, inputs, tmp_path / "out", **options)
+        run("out", **options)
 
 
-def test_two_files_of_one_name_are_refused(saved_model, tmp_path):
+def test_two_files_of_one_name_are_refused(lengths, tmp_path):
     for name in ("a.txt", "a.jsonl"):
         (tmp_path / name).write_text("")
     with pytest.raises(UserError, match=r"would both become 'a\.jsonl'"):
-        run(saved_model, f"{tmp_path}/a.*", tmp_path / "out")
+        job.score(f"{tmp_path}/a.*", tmp_path / "out", lengths)
 
 
 @given(
@@ -200,7 +198,7 @@ def test_two_files_of_one_name_are_refused(saved_model, tmp_path):
     st.integers(1, 30),
 )
 def test_pieces_hold_every_line_once(tmp_path_factory, lines, size):
-    path = tmp_path_factory.mktemp("pieces") / "rows.txt"
+    path = tmp_path_factory.getbasetemp() / "pieces.txt"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     pieces = rows.cut([path], size)
     assert [row.texts[0] for piece in pieces for row in rows.read(piece, ["text"])] == lines
