@@ -4,14 +4,15 @@ import json
 
 import keras
 
-from albert_tf import AlbertConfig, AlbertSentenceEmbedder
+from albert_tf import AlbertSentenceEmbedder
+from tests.albert_tf.tiny import small
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["good", "bad", "film", "a", "the", "was", "plot", "dull"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-CONFIG = AlbertConfig(
-    vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=16, max_position_embeddings=16, initializer_range=0.5,
+CONFIG = small(
+    vocab_size=len(PIECES), embedding_size=16, num_hidden_layers=1, intermediate_size=16, max_position_embeddings=16,
+    initializer_range=0.5,
 )  # fmt: skip
 TEXTS = [f"{one} {other} {one}" for one in WORDS for other in WORDS if one != other]
 

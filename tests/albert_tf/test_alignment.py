@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf.refusals import refused
+from tests.albert_tf.tiny import small
 
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=16, hidden_size=16, num_hidden_layers=3, num_attention_heads=4, intermediate_size=24,
-    max_position_embeddings=12, sharing="none", initializer_range=0.3,
-)  # fmt: skip
+CONFIG = small(embedding_size=16, num_hidden_layers=3, num_attention_heads=4, sharing="none", initializer_range=0.3)
 IDS = np.arange(20).reshape(2, 10).astype("int32")
 
 

@@ -25,6 +25,7 @@ from tests.albert_tf.depth_cases import (
     LENGTH,
     MODERN,
     RELATIVE,
+    TOKENS,
     alike,
     encoder_of,
     inputs,
@@ -36,7 +37,6 @@ from tests.albert_tf.tiny import assert_alike, numbers, table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(3)
-TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
 def test_hidden_states_and_attentions_on_request():
@@ -89,28 +89,20 @@ OPEN = {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2}
 def test_a_packed_row_gives_each_sequence_its_own_numbers(changes, walk, padding, counts):
     """`counts`: the caller says each token's position within its sequence."""
     encoder, lengths = alike(small(**changes), walk=walk), [5, 2, 6]
-    parts = [RNG.integers(5, 40, (1, length)).astype("int32") for length in lengths]
-    types = [(np.arange(length)[None] > 2).astype("int32") for length in lengths]
-    starts = np.cumsum([0] + lengths[:-1])
-    pad = np.zeros((1, padding), "int32")
-    packed = {
-        "input_ids": np.concatenate([*parts, pad], axis=1),
-        "segment_ids": np.concatenate([*types, pad], axis=1),
-        "sequence_ids": np.concatenate([np.repeat([[1, 2, 3]], lengths, axis=1).astype("int32"), pad], axis=1),
-        "sequence_starts": starts[None].astype("int32"),
-    }
+    places = np.concatenate([np.arange(length) for length in lengths])
+    packed = {"input_ids": RNG.integers(5, 40, 13), "segment_ids": places > 2}
+    packed["sequence_ids"] = np.repeat([1, 2, 3], lengths)
+    if counts:
+        packed["position_ids"] = places
+    packed = {name: np.pad(value, (0, padding))[None].astype("int32") for name, value in packed.items()}
     if padding:
         packed["input_mask"] = (packed["sequence_ids"] > 0).astype("int32")
-    if counts:
-        places = [np.arange(length) for length in (*lengths, padding)]
-        packed["position_ids"] = np.concatenate(places)[None].astype("int32")
-    outputs = encoder(packed)
-    for i, (ids, type_ids, start) in enumerate(zip(parts, types, starts)):
-        alone = encoder({"input_ids": ids, "segment_ids": type_ids})
-        inside = {name: outputs[name][:, start : start + ids.shape[1]] for name in ("sequence_output", "steps")
-                  if name in outputs} | {"pooled_output": outputs["pooled_output"][:, i]}  # fmt: skip
-        for name, found in inside.items():
-            assert_allclose(found, alone[name], atol=1e-5, err_msg=name)
+    outputs = encoder(packed | {"sequence_starts": np.array([[0, 5, 7]], "int32")})
+    for i, own in enumerate((slice(0, 5), slice(5, 7), slice(7, 13))):
+        alone = encoder({name: packed[name][:, own] for name in ("input_ids", "segment_ids")})
+        assert_allclose(outputs["pooled_output"][:, i], alone["pooled_output"], atol=1e-5)
+        for name in {"sequence_output", "steps"} & outputs.keys():
+            assert_allclose(outputs[name][:, own], alone[name], atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(

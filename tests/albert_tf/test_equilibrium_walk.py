@@ -6,15 +6,15 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import BlockRun, Recurrence, recur, report, write_csv, write_plot
 from albert_tf.extensions.equilibrium import recurrence
+from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES as ROWS
-from tests.albert_tf.depth_cases import rows_of, small
+from tests.albert_tf.depth_cases import rows_of, small, trained
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
 
@@ -32,10 +32,7 @@ FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [5], 
 def twin(source: AlbertEncoder, config: AlbertConfig, **kwargs) -> AlbertEncoder:
     """Another encoder with the same weights, the gate being its own."""
     encoder = AlbertEncoder(config, **kwargs)
-    own = {variable.path.split("/", 1)[1]: variable for variable in encoder.weights}
-    for variable in source.weights:
-        if (path := variable.path.split("/", 1)[1]) in own:
-            own[path].assign(variable)
+    copy_weights(source, encoder)
     return encoder
 
 
@@ -68,12 +65,9 @@ def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
 
 
 def gradients(encoder, output):
-    """Of a number that depends on an output, by the names of the weights; none where there is none."""
-    with tf.GradientTape() as tape:
-        value = tf.reduce_mean(encoder(FEATURES, training=True)[output] ** 3)
-    variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
-    found = tape.gradient(value, variables)
-    return {name: tf.convert_to_tensor(one) for name, one in found.items() if one is not None}
+    """Of a number that depends on an output, by the names of the weights."""
+    found = trained(encoder, FEATURES, lambda model, features, outputs: ops.mean(outputs[output] ** 3))
+    return {name: gradient for name, gradient in found.items() if "/" in name}
 
 
 def assert_equal_gradients(found, expected):

@@ -234,12 +234,12 @@ METHODS = table(r"""
     predict      | [null]                | {}                      | texts is a NoneType
     predict      | [3]                   | {}                      | texts is a int, 3; give a list
     predict      | [[null]]              | {}                      | texts\[0\] is None, a NoneType; give strings
-    predict      | [["a", NaN]]          | {}                      | texts\[1\] is nan, a float
+    predict      | [["a", NaN]]          | {}                      | texts\[1\] is nan, a float; give strings
     predict      | [[["a"]]]             | {}                      | texts\[0\] is \['a'\], a list
     predict      | [{"text": "a"}]       | {}                      | texts is a dict
     predict      | ["a", ["b"]]          | {}                      | one is a string and the other is not
     predict      | [["a"], "b"]          | {}                      | one is a string and the other is not
-    predict      | [["a"], ["b", "a"]]   | {}                      | 1 texts but 2 second ones
+    predict      | [["a"], ["b", "a"]]   | {}                      | 1 texts but 2 second ones; give each a partner
     predict      | [["a"]]               | {"batch_size": 0}       | batch_size=0 must be a whole number
     predict      | [["a"]]               | {"batch_size": "8"}     | batch_size='8' must be
     encode       | ["a"]                 | {}                      | an AlbertClassifier makes no vectors; call predict
@@ -271,6 +271,7 @@ METHODS = table(r"""
 FOLDERS = table(r"""
     nowhere        | {}                         | no model at 'nowhere': there is no such file or folder
     nowhere/x.keras | {}                        | nowhere/x\.keras
+                   | {}                         | path='' is empty; give a folder, a file or a name
     albert_base_v2 | {}                         | no model at 'albert_base_v2': there
     empty          | {}                         | no model at
     short          | {}                         | model.keras' is not whole: .* bytes
@@ -294,7 +295,7 @@ FOLDERS = table(r"""
 """)
 # Of what JSON has no form for: called with a loaded classifier and an encoder.
 OTHERS = {
-    "texts is a set": lambda c, e: c.predict({"a"}),
+    "texts is a set; give a list of strings": lambda c, e: c.predict({"a"}),
     "a table; give one of its columns": lambda c, e: c.predict(pyarrow.table({"t": ["a"]})),
     r"texts\[1\] is None": lambda c, e: c.predict(pyarrow.array(["a", None])),
     r"texts\[0\] is no UTF-8": lambda c, e: c.predict([b"\xff"]),
@@ -302,7 +303,6 @@ OTHERS = {
     "num_classes=0 must be a whole number of 1 or": lambda c, e: AlbertClassifier(e.model, 0),
     "num_classes='2' must be a whole number": lambda c, e: AlbertClassifier(e.model, "2"),
     "load takes a path, a name, or a model": lambda c, e: loading.load(3),
-    "path='' is empty; give a folder, a file or a name": lambda c, e: loading.load(""),
     "cannot look for 'a*': File name too long": lambda c, e: loading.load("a" * 5000),
     "the model is in memory; leave it out": lambda c, e: loading.load(e.model, revision="v1"),
     "is a set; give a list of names": lambda c, e: loading.load("classifier", labels={"a", "b"}),

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import albert_tf
 from albert_tf import AlbertEncoder, AlbertSpanPredictor
-from tests.albert_tf.tiny import small, table
+from tests.albert_tf.tiny import assert_alike, small, table
 
 ROWS, LENGTH = 3, 8
 CONFIG = small(num_hidden_layers=1, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -96,19 +96,6 @@ def inputs_of(features):
     return inputs
 
 
-def leaves(outputs):
-    return {"/".join(map(str, path)): value for path, value in keras.tree.flatten_with_path(outputs)}
-
-
-def numpy(value):
-    return keras.ops.convert_to_numpy(keras.ops.cast(value, "float32"))
-
-
-def functional(model, features, arguments):
-    inputs = inputs_of(features)
-    return keras.Model(inputs, model(inputs, **arguments))
-
-
 def test_the_table_has_every_public_model():
     models = (getattr(albert_tf, name) for name in albert_tf.__all__)
     models = {model for model in models if isinstance(model, type) and issubclass(model, keras.Model)}
@@ -121,30 +108,23 @@ def test_the_table_has_every_public_model():
 def test_a_functional_model_answers_as_a_call_does_and_is_saved(name, tmp_path):
     make, features, arguments = MEMBERS[name]
     model = make()
-    expected = leaves(model(features, **arguments))
-    graph = functional(model, features, arguments)
-    symbolic = leaves(graph.output)
-    assert symbolic.keys() == expected.keys()
-    for key, value in expected.items():
-        assert symbolic[key].dtype == keras.backend.standardize_dtype(value.dtype), key
-        known = [size if size is None else found for size, found in zip(symbolic[key].shape, value.shape, strict=True)]
-        assert known == list(symbolic[key].shape), key
-    tolerance = {"atol": 0.1 if "bfloat16" in name else 1e-5}
-    for training in (False, True):
-        if training and name == "random depth":
-            # Drawn, so of other values.
-            assert leaves(graph(features, training=True)).keys() == expected.keys()
-            continue
-        found = leaves(graph(features, training=training))
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            assert_allclose(numpy(found[key]), numpy(value), **tolerance, err_msg=key)
+    expected, inputs = model(features, **arguments), inputs_of(features)
+    graph = keras.Model(inputs, model(inputs, **arguments))
+    keras.tree.assert_same_structure(graph.output, expected)
+    for (path, value), symbolic in zip(keras.tree.flatten_with_path(expected), keras.tree.flatten(graph.output)):
+        assert symbolic.dtype == keras.backend.standardize_dtype(value.dtype), path
+        known = tuple(size and found for size, found in zip(symbolic.shape, value.shape, strict=True))
+        assert known == symbolic.shape, path
+    in_training = graph(features, training=True)
+    if name == "random depth":
+        # Drawn, so of other values.
+        keras.tree.assert_same_structure(in_training, expected)
+        in_training = expected
+    for found in (graph(features), in_training):
+        assert_alike(found, expected, atol=0.1 if "bfloat16" in name else 1e-5)
     if name in SAVED:
         graph.save(tmp_path / "graph.keras")
-        again = leaves(keras.saving.load_model(tmp_path / "graph.keras")(features))
-        assert again.keys() == expected.keys()
-        for key, value in leaves(graph(features)).items():
-            assert_allclose(numpy(again[key]), numpy(value), atol=1e-6, err_msg=key)
+        assert_alike(keras.saving.load_model(tmp_path / "graph.keras")(features), graph(features), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +140,9 @@ def test_a_head_in_a_functional_model_trains_the_blocks(walk, key):
     answer = keras.layers.Dense(2)(vectors if key == "pooled_output" else vectors[:, 0])
     model = keras.Model(inputs, answer)
     model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
-    before = [numpy(weight) for weight in part.blocks[0].trainable_weights]
+    before = part.blocks[0].get_weights()
     model.train_on_batch(PLAIN, np.ones((ROWS, 2)))
-    moved = [np.abs(numpy(now) - then).max() for now, then in zip(part.blocks[0].trainable_weights, before)]
+    moved = [np.abs(now - then).max() for now, then in zip(part.blocks[0].get_weights(), before)]
     # The key's bias has no gradient: softmax is the same whatever is added to all scores of a row.
     assert sum(size > 1e-9 for size in moved) >= len(moved) - 1
 

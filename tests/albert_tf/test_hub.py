@@ -29,6 +29,7 @@ from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
 WEIGHTS = {"weight": np.arange(200_000, dtype="float32")}
 NAMES = "me/model"
+PUBLISHED = Path("published") / NAMES
 forget = base_hub._download.cache_clear
 
 
@@ -44,6 +45,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_permitted", set())
     monkeypatch.chdir(tmp_path)
     with hub_server.running() as found:
+        found.folders[NAMES] = tmp_path / PUBLISHED
         monkeypatch.setenv("HF_ENDPOINT", found.url)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         set_offline(monkeypatch, False)
@@ -51,11 +53,10 @@ def server(tmp_path, monkeypatch):
     forget()
 
 
-def publish(server, *files: str, name: str = NAMES, **configuration) -> Path:
+def publish(*files: str, **configuration) -> None:
     """Puts a model on the server, whose files have a few bytes, and its weights 0.8 MB."""
-    folder = Path("published") / name
     for file in ("config.json", "vocab.txt", *files):
-        path = folder / file
+        path = PUBLISHED / file
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".safetensors":
             save_file(WEIGHTS, path)
@@ -63,8 +64,6 @@ def publish(server, *files: str, name: str = NAMES, **configuration) -> Path:
             path.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
         else:
             path.write_text(VOCABULARY if file == "vocab.txt" else json.dumps({"model_type": "bert"} | configuration))
-    server.folders[name] = folder.resolve()
-    return folder
 
 
 def downloaded(folder: Path) -> list[str]:
@@ -84,7 +83,7 @@ def downloaded(folder: Path) -> list[str]:
     ids=["one file", "shards", "our own", "keras-hub"],
 )  # fmt: skip
 def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, expected):
-    publish(server, *files.split())
+    publish(*files.split())
     folder = find_model(NAMES)
     assert downloaded(folder) == sorted(["config.json", "vocab.txt", *expected.split()])
     assert folder.name == COMMIT and folder.is_relative_to(Path("cache").resolve())
@@ -99,12 +98,10 @@ def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, exp
 @pytest.mark.usefixtures("eagerly")
 def test_a_model_by_name_is_the_model_of_the_folder(server):
     """With sentence-transformers' modules, whose transformer lies in a folder of its own."""
-    folder = Path("published") / NAMES
-    written(folder / "0_Transformer", 8, VOCABULARY)
-    write_modules(folder, "pooling_mode_cls_token", "Normalize", path="0_Transformer")
-    (folder / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
-    server.folders[NAMES] = folder.resolve()
-    loaded, expected = loading.load(NAMES), loading.load(folder)
+    inner = written(PUBLISHED / "0_Transformer", 8, VOCABULARY)
+    write_modules(PUBLISHED, "pooling_mode_cls_token", "Normalize", path="0_Transformer")
+    (inner / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
+    loaded, expected = loading.load(NAMES), loading.load(PUBLISHED)
     assert (loaded.model.pooling, loaded.task) == ("cls", expected.task) and loaded.task["max_seq_length"] == 12
     assert loaded.source == NAMES
     assert_array_equal(loaded.encode(["a b", "b"]), expected.encode(["a b", "b"]))
@@ -112,19 +109,18 @@ def test_a_model_by_name_is_the_model_of_the_folder(server):
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_name_is_converted(server):
-    folder = Path("published") / NAMES
-    server.folders[NAMES] = written(folder, 8, VOCABULARY).resolve()
+    written(PUBLISHED, 8, VOCABULARY)
     convert(NAMES, "out/model.keras", "keras")
-    found, expected = loading.load("out"), loading.load(folder)
+    found, expected = loading.load("out"), loading.load(PUBLISHED)
     assert_array_equal(found.encode(["a b"]), expected.encode(["a b"]))
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_was(server, monkeypatch):
-    publish(server, "model.safetensors")
+    publish("model.safetensors")
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100_000)
     server.cut = 1
     folder = find_model(NAMES)
-    assert (folder / "model.safetensors").read_bytes() == (Path("published") / NAMES / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (PUBLISHED / "model.safetensors").read_bytes()
     assert [line for line in server.requests if "bytes=" in line and "bytes=0-" not in line]
 
 
@@ -137,7 +133,7 @@ def _find_in_a_process(url: str, cache: str) -> str:
 
 
 def test_two_processes_may_write_the_same_cache(server):
-    publish(server, "model.safetensors")
+    publish("model.safetensors")
     with multiprocessing.get_context("fork").Pool(2) as pool:
         found = pool.starmap(_find_in_a_process, [(server.url, str(Path("cache").resolve()))] * 2)
     assert found[0] == found[1] == str(find_model(NAMES))
@@ -145,7 +141,7 @@ def test_two_processes_may_write_the_same_cache(server):
 
 
 def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch, caplog):
-    publish(server, "model.safetensors")
+    publish("model.safetensors")
     folder = find_model(NAMES)
     set_offline(monkeypatch, True)
     forget()
@@ -170,7 +166,7 @@ def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch
 
 
 def test_a_folder_wins_over_a_name_and_a_revision_names_the_hub(server):
-    publish(server, "model.safetensors")
+    publish("model.safetensors")
     Path(NAMES).mkdir(parents=True)
     assert find_model(NAMES) == Path(NAMES) and server.requests == []
     assert find_model(f"{NAMES}@v1").name == COMMIT
@@ -199,7 +195,7 @@ CASES = table(r"""
 @pytest.mark.parametrize("file, kind, statuses, name, revision, message", CASES)
 def test_what_cannot_be_had_is_said_in_one_line(server, file, kind, statuses, name, revision, message):
     if file != "-":
-        publish(server, file, model_type=kind)
+        publish(file, model_type=kind)
     server.statuses = json.loads(statuses)
     Path("runs/sst2").mkdir(parents=True)
     with refused(message):
@@ -209,7 +205,7 @@ def test_what_cannot_be_had_is_said_in_one_line(server, file, kind, statuses, na
 
 
 def test_a_pickle_comes_when_it_is_asked_for(server):
-    publish(server, "pytorch_model.bin")
+    publish("pytorch_model.bin")
     with refused("add --allow_pickle"):
         check_model(NAMES)
     check_model(NAMES, allow_pickle=True)
@@ -248,13 +244,10 @@ def test_a_folders_pickle_is_read_when_it_is_asked_for(tmp_path, files):
 
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])
 def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, monkeypatch, inside):
-    folder = Path("published") / NAMES
-    written(folder / inside, 8, VOCABULARY)
-    write_modules(folder, "pooling_mode_cls_token", path=inside)
-    server.folders[NAMES] = folder.resolve()
-    expected = read_tokenizer(folder / inside)
-    assert read_tokenizer(NAMES).sha256 == load_tokenizer(folder).sha256 == expected.sha256
-    assert read_config(NAMES) == read_config(str(folder)) == loading.load(folder).model.encoder.config
+    expected = read_tokenizer(written(PUBLISHED / inside, 8, VOCABULARY))
+    write_modules(PUBLISHED, "pooling_mode_cls_token", path=inside)
+    assert read_tokenizer(NAMES).sha256 == load_tokenizer(PUBLISHED).sha256 == expected.sha256
+    assert read_config(NAMES) == read_config(str(PUBLISHED)) == loading.load(PUBLISHED).model.encoder.config
     assert not [line for line in server.requests if "/cdn/" in line]
     forget()
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -263,17 +256,17 @@ def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, mo
     with refused("cannot be reached"):
         find_model(NAMES)
     for content in ('{"a": 1}', '[{"idx": 0}]'):
-        (folder / "modules.json").write_text(content)
+        (PUBLISHED / "modules.json").write_text(content)
         with refused("is no list of sentence-transformers' modules"):
-            read_tokenizer(folder)
+            read_tokenizer(PUBLISHED)
 
 
 def test_what_has_no_tokenizer_or_configuration_is_one_line(server):
-    folder = publish(server, "model.safetensors")
-    (folder / "vocab.txt").unlink()
+    publish("model.safetensors")
+    (PUBLISHED / "vocab.txt").unlink()
     with refused(r"'me/model' has no tokenizer that is read here; it has config.json"):
         read_tokenizer(NAMES)
-    (folder / "config.json").unlink()
+    (PUBLISHED / "config.json").unlink()
     with refused(r"'me/model' has no configuration that is read here; it has model.saf"):
         read_config(NAMES)
 
@@ -289,6 +282,5 @@ def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypat
 
 def test_the_saved_folder_of_a_loaded_model_loads_by_name_too(server):
     loaded = loading.Loaded(encoder(), None, {})
-    loaded.save(Path("published") / NAMES)
-    server.folders[NAMES] = (Path("published") / NAMES).resolve()
+    loaded.save(PUBLISHED)
     assert_array_equal(loading.load(NAMES).model.get_weights()[0], loaded.model.get_weights()[0])
