@@ -32,6 +32,12 @@ def results(**losses):
 PAIR = [Comparison(row="wide", against="plain", published="better", source="Nobody, 2020")]
 
 
+def verdict_of(comparison=PAIR[0], **losses):
+    """The only verdict on rows of these losses."""
+    (verdict,) = verdicts(results(**losses), [comparison])
+    return verdict
+
+
 def test_a_file_of_results_reads_back(tmp_path):
     one, *others = results(plain=[5.0, 5.5], wide=[4.25])
     written = [dataclasses.replace(one, measured={"sop_accuracy": 0.5}), *others]
@@ -48,15 +54,14 @@ def test_a_file_of_results_reads_back(tmp_path):
 def test_a_difference_needs_more_than_the_spread():
     """The test of two rows is Welch's, which SciPy has."""
     plain, wide = [5.0, 5.1, 5.2], [4.4, 4.8, 4.9]
-    (verdict,) = verdicts(results(plain=plain, wide=wide), PAIR)
+    verdict = verdict_of(plain=plain, wide=wide)
     interval = stats.ttest_ind(wide, plain, equal_var=False).confidence_interval(0.95)
     assert verdict.difference == pytest.approx(np.mean(wide) - np.mean(plain))
     assert verdict.needed == pytest.approx((interval.high - interval.low) / 2)
     assert (verdict.word, verdict.published) == ("not decidable", "not decidable at this scale")
     # Answers that are always the same, as of heads that learned nothing, tell of no seed.
-    (verdict,) = verdicts(results(plain=[5.0, 5.0], wide=[4.0, 4.0]), PAIR)
-    assert verdict.word == "not decidable"
-    (verdict,) = verdicts(results(plain=[5.0, 5.0], wide=[4.0, 4.1]), PAIR)
+    assert verdict_of(plain=[5.0, 5.0], wide=[4.0, 4.0]).word == "not decidable"
+    verdict = verdict_of(plain=[5.0, 5.0], wide=[4.0, 4.1])
     assert (verdict.word, verdict.needed < 0.7) == ("better", True)
 
 
@@ -69,7 +74,7 @@ def test_a_difference_needs_more_than_the_spread():
     ],
 )
 def test_verdicts(wide, word, published):
-    (verdict,) = verdicts(results(plain=[5.0, 5.1, 5.2], wide=wide), PAIR)
+    verdict = verdict_of(plain=[5.0, 5.1, 5.2], wide=wide)
     assert (verdict.word, verdict.published) == (word, published)
     cells = page.comparison(verdict, {"plain": "Plain", "wide": "wide"})
     assert cells[0] == "wide, against Plain" and cells[-2:] == [word, f"better (Nobody, 2020): {published}"]
@@ -125,11 +130,10 @@ def test_of_several_rows_the_best_is_compared():
 
 
 def test_one_seed_decides_nothing():
-    (verdict,) = verdicts(results(plain=[5.0], wide=[1.0]), PAIR)
-    assert verdict.word == "not decidable" and math.isnan(verdict.needed)
-    assert page.comparison(verdict, {"plain": "plain", "wide": "wide"})[3] == "one seed"
-    (verdict,) = verdicts(results(plain=[5.0, 5.0, 5.1], wide=[1.0]), PAIR)
-    assert verdict.word == "not decidable" and math.isnan(verdict.needed)
+    for plain in ([5.0], [5.0, 5.0, 5.1]):
+        verdict = verdict_of(plain=plain, wide=[1.0])
+        assert verdict.word == "not decidable" and math.isnan(verdict.needed), plain
+        assert page.comparison(verdict, {"plain": "plain", "wide": "wide"})[3] == "one seed"
     assert verdicts(results(plain=[5.0, 5.1]), PAIR) == []
 
 
@@ -138,22 +142,25 @@ def pair(settings_folder):
     return Table.read("pair", settings_folder), Scale.read("tiny", settings_folder)
 
 
+def rendered(table, scale, *legend, **losses):
+    return page.render(table, scale, results(**losses), "command", "a.png", "a.csv", *legend)
+
+
 def test_the_page_has_the_numbers_of_the_results(pair):
-    text = page.render(*pair, results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9]), "command", "a.png", "a.csv")
+    text = rendered(*pair, plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9])
     cells = ["plain", "1.50 M", "5.100 ± 0.100", "25.0 ± 0.0 %", "-", "-", "-", "1.5 ± 0.0", "80.1"]
     assert f"| {' | '.join(cells)} |" in text
     assert "| wide, against plain | held-out loss | -0.333 |" in text
     assert "Seeds 1, 2, 3, on a machine, with a comma\n" in text and "Not run" not in text
     assert "\n\nIt is tiny.\n" in text and page.RULE in text
-    linked = page.render(*pair, results(plain=[5.0]), "command", "a.png", "a.csv", "legend.md")
+    linked = rendered(*pair, "legend.md", plain=[5.0])
     assert linked.endswith("(legend.md)\n") and page.RULE not in linked
-    uneven = page.render(*pair, results(plain=[5.0, 5.1, 5.2], wide=[4.6]), "command", "a.png", "a.csv")
-    assert "Seed 1 (plain: 1, 2, 3), on a machine" in uneven
+    assert "Seed 1 (plain: 1, 2, 3), on a machine" in rendered(*pair, plain=[5.0, 5.1, 5.2], wide=[4.6])
     assert len(set(re.findall(r"^\|.*\|$", text, re.MULTILINE))) == 7
 
 
 def test_a_page_of_half_a_table_says_so(pair):
-    text = page.render(*pair, results(plain=[5.0]), "command", "a.png", "a.csv")
+    text = rendered(*pair, plain=[5.0])
     assert "Seed 1, on a machine" in text
     assert "Not run: wide." in text and "Nothing to compare yet." in text and "| 5.000 |" in text
 
@@ -161,7 +168,7 @@ def test_a_page_of_half_a_table_says_so(pair):
 def test_a_page_of_one_row_compares_nothing(pair):
     table, scale = pair
     alone = dataclasses.replace(table, rows=[row for row in table.rows if row.name == "plain"], comparisons=[])
-    text = page.render(alone, scale, results(plain=[5.0]), "command", "a.png", "a.csv")
+    text = rendered(alone, scale, plain=[5.0])
     assert "| 5.000 |" in text and "a.png" not in text and "Nothing to compare" not in text
 
 
@@ -196,13 +203,10 @@ def test_a_page_is_put_between_its_markers(tmp_path):
 
 
 def test_of_several_rows_one_with_several_seeds_is_compared_where_there_is_one():
-    rows = results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9], deep=[4.0])
-    (chosen,) = verdicts(rows, [Comparison(row=["deep", "wide"], against="plain")])
+    either = Comparison(row=["deep", "wide"], against="plain")
+    chosen = verdict_of(either, plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9], deep=[4.0])
     assert chosen.comparison.row == "wide" and not math.isnan(chosen.needed)
-    (chosen,) = verdicts(
-        results(plain=[5.0, 5.1], deep=[4.0], wide=[4.5]), [Comparison(row=["wide", "deep"], against="plain")]
-    )
-    assert chosen.comparison.row == "deep"
+    assert verdict_of(either, plain=[5.0, 5.1], deep=[4.0], wide=[4.5]).comparison.row == "deep"
 
 
 def test_the_picture_has_a_line_for_each_row_that_was_run(pair, monkeypatch):

@@ -1,5 +1,6 @@
 """Stages run once, and again exactly when their command, an input or a stage before them changed."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -30,16 +31,12 @@ def test_second_walk_runs_nothing(tmp_path, capsys):
     assert capsys.readouterr().out.count("kept from before") == 2
 
 
-def test_a_changed_command_reruns_it_and_all_after_it(tmp_path):
+@pytest.mark.parametrize("changed", [{"first_word": "A"}, {"mixed": "other input"}])
+def test_a_changed_command_or_input_reruns_its_stage_and_all_after_it(tmp_path, changed):
     walk(tmp_path)
-    (tmp_path / "two").write_text("stale")
-    assert walk(tmp_path, first_word="A") == ("A", "b")
-
-
-def test_a_changed_input_reruns_everything(tmp_path):
-    walk(tmp_path)
-    (tmp_path / "one").write_text("stale")
-    assert walk(tmp_path, mixed="other input") == ("a", "b")
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("stale")
+    assert walk(tmp_path, **changed) == (changed.get("first_word", "a"), "b")
 
 
 def test_a_removed_output_is_made_again_and_all_after_it(tmp_path):
@@ -57,11 +54,8 @@ def test_a_failed_stage_is_not_trusted(tmp_path, resumes, expected):
     with pytest.raises(subprocess.CalledProcessError) as failure:
         Road(tmp_path).stage("fails", output, command, resumes)
     assert failure.value.returncode == 3
-    if resumes:
-        Road(tmp_path).stage("goes on", output, command, resumes)
-    else:
-        with pytest.raises(subprocess.CalledProcessError):
-            Road(tmp_path).stage("fails again", output, command, resumes)
+    with contextlib.nullcontext() if resumes else pytest.raises(subprocess.CalledProcessError):
+        Road(tmp_path).stage("goes on or fails again", output, command, resumes)
     assert output.read_text() == expected
 
 
@@ -92,6 +86,5 @@ def test_an_output_half_removed_is_not_kept(tmp_path, monkeypatch):
 
 
 def test_printed_commands_can_be_pasted():
-    assert (
-        shell_line([sys.executable, "-m", "x", "--a=data/*.tfrecord"]) == ".venv/bin/python -m x '--a=data/*.tfrecord'"
-    )
+    line = shell_line([sys.executable, "-m", "x", "--a=data/*.tfrecord"])
+    assert line == ".venv/bin/python -m x '--a=data/*.tfrecord'"

@@ -264,16 +264,25 @@ def test_hard_negatives_are_below_the_margin_and_no_positives():
     assert found(margin=0.05, last=5) == [5, 3] and found(margin=0.05, last=4) is None
 
 
+def mining(header, **others):
+    """Settings of mining for texts that are their own answers, as even an untrained model finds."""
+    negative = ",one of two" * ("negative" in header)
+    write(header + "\n" + "".join(f"{text},{text}{negative}\n" for text in numbered(20, 2)[0]))
+    write("passage\n" + "".join(f"{a} of {b}\n" for a in WORDS for b in WORDS[:3]), "all.csv")
+    files = {"data_file": "a.csv", "passages": "all.csv", "output_file": "mined.csv"} | others
+    return MiningSettings(model="start", num_negatives=2, relative_margin=0.0, **files)
+
+
 def test_what_mining_would_lose_or_take_for_a_pair_is_refused(settings, start):
-    for name, flag in (("a.csv", "data_file"), ("b.csv", "passages")):
+    for name, flag in (("a.csv", "data_file"), ("all.csv", "passages")):
         with pytest.raises(UserError, match=f"--output_file=./{name} is --{flag}"):
-            MiningSettings(model="start", data_file="a.csv", passages="b.csv", output_file=f"./{name}")
-    given = MiningSettings(model="start", data_file="a.csv", passages="b.csv", output_file="mined.csv")
+            mining("anchor,positive", output_file=f"./{name}")
+    given = mining("anchor,positive")
     write("anchor,positive,label\none,two,1\none,three,0\n")
     with pytest.raises(UserError, match=r"'a\.csv' has the scores 'label'"):
         mine_negatives.main(given)
     write("anchor,positive\none,two\n")
-    write("words_\none\n", "b.csv")
+    write("words_\none\n", "all.csv")
     with pytest.raises(UserError, match="give --passage_column="):
         mine_negatives.main(given)
 
@@ -289,13 +298,7 @@ def test_an_empty_prompt_replaces_the_default_one():
 
 
 def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch):
-    # Texts that are their own answers, as even an untrained model finds.
-    write("question,answer\n" + "".join(f"{text},{text}\n" for text in numbered(20, 2)[0]))
-    write("passage\n" + "".join(f"{a} of {b}\n" for a in WORDS for b in WORDS[:3]), "all.csv")
-    given = MiningSettings(
-        model="start", data_file="a.csv", passages="all.csv", output_file="mined.csv", num_negatives=2,
-        relative_margin=0.0,
-    )  # fmt: skip
+    given = mining("question,answer")
     whole = mine(given, open_pairs(given)).read_text()
     assert whole.startswith("question,answer,negative_1,negative_2\n")
     mined = open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0))
@@ -321,12 +324,7 @@ def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, star
 
 
 def test_mining_keeps_negatives_that_are_there_and_leaves_no_files(settings, start, capsys):
-    write("anchor,positive,negative_1\n" + "".join(f"{text},{text},one of two\n" for text in numbered(20, 2)[0]))
-    write("passage\n" + "".join(f"{a} of {b}\n" for a in WORDS for b in WORDS[:3]), "all.csv")
-    given = MiningSettings(
-        model="start", data_file="a.csv", passages="all.csv", output_file="mined.csv", num_negatives=2,
-        relative_margin=0.0, text_column="anchor",
-    )  # fmt: skip
+    given = mining("anchor,positive,negative_1", text_column="anchor")
     # One of a killed run on other texts, and one that is none.
     for name in (f".mined.csv.{'0' * 16}.passages.f32", ".mined.csv.other.f32"):
         Path(name).write_bytes(bytes(8))
