@@ -26,6 +26,8 @@ PACKED = FEATURES | {
     "sequence_ids": np.repeat([[1, 2, 3]], [5, 3, 4], axis=1).repeat(3, axis=0).astype("int32"),
     "sequence_starts": np.array([[0, 5, 8]] * 3, "int32"),
 }
+# Each query sees a token: if all scores are -10,000, the order in which a bias is added decides their last digits.
+SEEN = PACKED | {"input_mask": (np.arange(LENGTH) < np.array([[12], [11], [9]])).astype("int32")}
 # Two targets a row, a memory of three columns, and one reversed row.
 STREAMS = TOKENS | {
     "query_positions": FEATURES["masked_lm_positions"],
@@ -70,7 +72,7 @@ EQUILIBRIA = {
     "phantom": SOLVED | dict(equilibrium_solver="fixed_point", equilibrium_phantom_steps=2, attention_window=3),
     "implicit": SOLVED | dict(equilibrium_solver="anderson", equilibrium_gradient="implicit"),
 }
-INPUTS = {"modern block, packed": PACKED, "distance buckets, packed": PACKED, "relative": STREAMS, "memory": MEMORY}
+INPUTS = {"modern block, packed": PACKED, "distance buckets, packed": SEEN, "relative": STREAMS, "memory": MEMORY}
 
 
 def small(**changes) -> AlbertConfig:
