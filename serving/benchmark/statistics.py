@@ -49,7 +49,7 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
 
 
 def encode_histogram(latencies: np.ndarray) -> str:
-    """Returns latencies as an HdrHistogram of microseconds, compressed, in base64."""
+    """Returns latencies in milliseconds as an HdrHistogram of microseconds, compressed, in base64."""
     counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
     values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
     for value, count in zip(values.tolist(), times.tolist(), strict=True):

@@ -1,9 +1,10 @@
 """Curves of percentiles: each in a shade and with a marker of its own, whole or left out with a remark."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
-from serving.benchmark import plots
+from serving.benchmark import plots, statistics
 from tfrecords.base.plotting import fonts_for
 
 
@@ -59,3 +60,16 @@ def test_a_percentile_is_drawn_whole_or_left_out_with_a_remark(drawn):
     # Where nobody was answered nothing is left out: there is a gap.
     axes, remark = drawn(report(point(64, 1.4), point(128, None, p50=None), point(256, 5.0)))
     assert remark == "" and len(axes.lines) == 3
+
+
+def test_the_distribution_has_each_latency_at_its_percentile(monkeypatch):
+    monkeypatch.setattr(plots, "_title", lambda report, what: what)
+    milliseconds = np.arange(1, 10_001) / 10
+    windows = [{"hdr_microseconds": statistics.encode_histogram(part)} for part in np.split(milliseconds, 2)]
+    figure = plt.figure()
+    assert plots.plot_distribution(report(point(64, 1.4) | {"windows": windows}), figure)
+    (axes,), (line,) = figure.axes, figure.axes[0].lines
+    for place, label in zip(axes.get_xticks(), axes.get_xticklabels()):
+        latency = np.quantile(milliseconds, float(label.get_text()) / 100)
+        assert np.interp(place, line.get_xdata(), line.get_ydata()) == pytest.approx(latency, rel=0.01)
+    plt.close(figure)
