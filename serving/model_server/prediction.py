@@ -109,7 +109,7 @@ def _parse_tensor(alias: str, tensor: tensor_pb2.TensorProto) -> np.ndarray:
 def _to_numpy(tensor: tensor_pb2.TensorProto) -> np.ndarray:
     if has_numpy_type(tensor.dtype):
         return to_numpy(tensor, ml_dtypes.bfloat16)
-    # Like tensorflow_model_server. TensorFlow's Python would read a reference's bytes, bools of other values too.
+    # TensorFlow's Python would read a reference's bytes, even as bools that are neither 0 nor 1.
     if base_type(tensor.dtype) != tensor.dtype:
         raise ValueError("a request holds values, and no references")
     # Quantized types and those of less than 16 bits, which TensorFlow alone knows.
