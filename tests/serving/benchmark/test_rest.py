@@ -33,8 +33,11 @@ def test_urls_name_the_version_or_the_label():
 
 
 def test_answers_are_arrays():
+    assert rest.read_answer(OK[1])["outputs"].tolist() == [[0.25, 0.75]]
     several = rest.read_answer(b'{"outputs": {"label": ["good"], "score": [0.5]}}')
     assert several["label"].dtype == object and several["score"].dtype == np.float64
+    with pytest.raises(ValueError):
+        rest.read_answer(b'{"error": "no"}')
 
 
 def test_one_connection_serves_all_requests_of_a_client(web):
