@@ -93,6 +93,7 @@ class _Plan:
         names = tf.constant(self._names)
         first_epoch, into_epoch = divmod(skip, self.length) if self._training else (0, skip)
 
+        @tf.autograph.experimental.do_not_convert
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             splits, stretches = tf.numpy_function(
                 lambda number: self._stretches(number, into_epoch if number == first_epoch else 0),

@@ -107,6 +107,7 @@ def read_examples(
 
 def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
     """Parses batches in parallel, and prefetches them; `length` is their total number."""
+    parse = tf.autograph.experimental.do_not_convert(parse)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Keras warns of data that ran out unless it knows the number of batches.
     batches = batches.apply(tf.data.experimental.assert_cardinality(length))
@@ -177,6 +178,7 @@ def _training_rows(
 ) -> tf.data.Dataset:
     first_epoch, into_epoch = divmod(skip, total)
 
+    @tf.autograph.experimental.do_not_convert
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
         shuffled = tf.random.experimental.stateless_shuffle(names, shuffle_seed(seed, _ORDER, epoch, 0))
 

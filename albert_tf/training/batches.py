@@ -206,7 +206,9 @@ def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
     if key not in graphs:
         # The graph must not keep an otherwise unused model alive.
         reference = weakref.ref(model)
-        graphs[key] = tf.function(lambda batch: reference()(batch, training=False), input_signature=[features])
+        graphs[key] = tf.function(
+            lambda batch: reference()(batch, training=False), input_signature=[features], autograph=False
+        )
     return graphs[key]
 
 

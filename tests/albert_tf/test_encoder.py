@@ -109,7 +109,7 @@ def test_a_packed_row_gives_each_sequence_its_own_numbers(changes, walk, padding
     "name, policy, walk",
     [
         ("shared", "float16", "loop"),
-        ("everything", "mixed_bfloat16", "loop"),
+        pytest.param("everything", "mixed_bfloat16", "loop", marks=pytest.mark.slow),
         ("modern block", "mixed_float16", "recompute"),
     ],
 )
@@ -143,7 +143,9 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("memory", "random depth"))) for kind in FILES]
+)
 def test_a_file_holds_a_model_and_where_its_randomness_stands(kind, tmp_path):
     model, features = FILES[kind](), inputs(kind)
     wanted = TOKENS if isinstance(model, (AlbertClassifier, AlbertTokenClassifier)) else features

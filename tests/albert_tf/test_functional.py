@@ -81,6 +81,11 @@ MEMBERS = {
 }
 # One of each kind of answer.
 SAVED = ("encoder without pooler", "xlnet with two streams", "classifier with exits", "joint spans")
+# What is another's with one argument or extension more.
+SLOW = (
+    *("encoder with attentions", "loop with states", "halting in a loop", "window, rotary, pre-norm"),
+    *("classifier, every exit", "classifier that learns exits", "joint spans with starts", "spans without a search"),
+)
 
 
 def inputs_of(features):
@@ -104,7 +109,7 @@ def test_the_table_has_every_public_model():
     assert models == {make.func for make, _, _ in MEMBERS.values()}
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MEMBERS])
 def test_a_functional_model_answers_as_a_call_does_and_is_saved(name, tmp_path):
     make, features, arguments = MEMBERS[name]
     model = make()

@@ -72,8 +72,12 @@ def ours(loaded, texts):
 
 
 @pytest.mark.parametrize(
-    "make", [bert, roberta, albert, lambda: bert(False)], ids=["bert", "roberta", "albert", "cased"]
-)
+    "make",
+    [
+        pytest.param(bert, id="bert", marks=pytest.mark.slow), pytest.param(roberta, id="roberta"),
+        pytest.param(albert, id="albert", marks=pytest.mark.slow), pytest.param(lambda: bert(False), id="cased"),
+    ],
+)  # fmt: skip
 def test_the_answers_are_those_of_keras_hub(make):
     task = fitted(make())
     loaded = loading.load(task)

@@ -54,10 +54,15 @@ def test_trains_in_a_graph(kind, in_graphs):
     trained(kind)
 
 
-# A classifier's loss is a graph's above, a plain span head's is a part of a joint one's.
+# A classifier's loss is a graph's above, choices have it too; a plain span head's is a part of a joint one's.
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder"))) for kind in HEADS],
+    [
+        pytest.param(
+            kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder", "choices", "regressor"))
+        )
+        for kind in HEADS
+    ],
 )
 def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind, tmp_path):
     model = trained(kind)

@@ -93,7 +93,16 @@ PASSES = table("""
     joint spans            | XLNet            | huggingface          | XLNetForQuestionAnswering end_logits.LayerNorm.weight
     embedder of [CLS]      | plain            | keras                |
 """)  # noqa: E501
-CASES = [(kind, config, form, published) for kind, config, forms, published in PASSES for form in forms.split()]
+# The same tensors, or the same configuration, pass in another row.
+SLOW = {
+    ("pretrainer", "relu"), ("pretrainer", "word"), ("encoder", "unshared"), ("encoder", "BERT"),
+    ("encoder", "RoBERTa"), ("tagger", "XLNet"), ("choices", "XLNet"), ("regressor", "plain"),
+}  # fmt: skip
+CASES = [
+    pytest.param(kind, config, form, published, marks=[pytest.mark.slow] * ((kind, config) in SLOW))
+    for kind, config, forms, published in PASSES
+    for form in forms.split()
+]
 MAKERS = KINDS | {
     "pretrainer of words": partial(AlbertPretrainer, pair_task=None),
     "encoder without pooler": partial(AlbertEncoder, pooler=False),

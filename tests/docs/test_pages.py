@@ -110,7 +110,14 @@ def place(made_once):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("page", sorted({page for page, _ in SNIPPETS}), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        # Notebooks train for their page, and run whole in a slow group of their own.
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem == "notebooks"))
+        for page in sorted({page for page, _ in SNIPPETS})
+    ],
+)
 def test_snippets_run(page, place, tmp_path, monkeypatch):
     """All of a page one after the other, as a notebook runs its cells."""
     (tmp_path / MINILM).parent.mkdir()

@@ -35,7 +35,8 @@ def settings(folder, corpus="", **others):
     )
 
 
-# More than 5 s: four runs are trained, whose best checkpoint is made to be the first, so that a measure of it differs.
+# What needs it is slow: four runs are trained, whose best checkpoint is made to be the first, so that a measure of it
+# differs.
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, settings_folder, topics, eagerly):
     folder, few = tmp_path_factory.mktemp("done"), tmp_path_factory.mktemp("corpus") / "topics.txt"
@@ -52,6 +53,7 @@ def lines(folder):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_line_for_each_run(done):
     found = lines(done)
     assert [(line["row"], line["seed"]) for line in found] == [(r, s) for r in ("plain", "wide") for s in "12"]
@@ -66,6 +68,7 @@ def test_a_line_for_each_run(done):
     )
 
 
+@pytest.mark.slow
 def test_a_pair_head_is_asked_both_tasks(done):
     line = lines(done)[0]
     assert 0 <= float(line["sop_accuracy"]) <= 1 and 0 <= float(line["nsp_accuracy"]) <= 1
@@ -93,6 +96,7 @@ def asked(done, settings_folder, table, **others):
         return next(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_runs_that_are_done_are_asked_what_other_tables_ask(done, settings_folder, tasks_dir, capsys):
     """By their newest model, which is not the best."""
     line = asked(done, settings_folder, "asked")
@@ -114,6 +118,7 @@ def test_rows_leave_early(done, settings_folder, tasks_dir):
     assert 0 <= float(line["exit_score_1"]) <= 1
 
 
+@pytest.mark.slow
 def test_what_is_held_out_is_not_trained_on(done):
     data = next(
         folder for folder in (done / "data").glob("examples-*")
@@ -138,6 +143,7 @@ def _texts(data, training):
     return rows
 
 
+@pytest.mark.slow
 def test_what_is_done_is_kept(done, settings_folder, capsys, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
     monkeypatch.setattr(Training, "run", None)
@@ -147,6 +153,7 @@ def test_what_is_done_is_kept(done, settings_folder, capsys, monkeypatch):
     assert before == {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_work(done, settings_folder, tmp_path, monkeypatch, capsys):
     """A run that another process is at is left to it; what that has made meanwhile is not made again."""
     folder = tmp_path / "out"
@@ -273,6 +280,7 @@ def test_a_step_is_timed_with_the_attention_that_it_was_trained_with(settings_fo
     assert given[0][2:] == (False, 1, True)
 
 
+@pytest.mark.slow
 def test_published_results_make_the_page_again(done, settings_folder, tmp_path, monkeypatch):
     """A page is a function of its CSV file; --publish puts it where its markers are."""
     monkeypatch.setattr(session, "DOCS", tmp_path / "docs")

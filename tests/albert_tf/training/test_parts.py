@@ -32,8 +32,8 @@ for kind in sys.argv[1:] or KINDS:
 
 # Each way of adding up: by words, pairs, rows, weights and whole batches, with a teacher.
 DEFAULT = (
-    *("packed", "words, halting", "class weights", "regularized", "sum"),
-    *("tags, learned exit", "distilled tags", "joint spans", "student", "text pairs"),
+    *("packed", "class weights", "sum"),
+    *("tags, learned exit", "joint spans", "student", "text pairs"),
 )
 
 

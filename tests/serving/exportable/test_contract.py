@@ -198,7 +198,14 @@ def test_answers_say_how_many_tokens_were_not_read(serve, tokenizer, head):
     assert tokens["text_tokens"].shape == tokens["truncated_tokens"].shape == (4,)
 
 
-@pytest.mark.parametrize("head", ["token classifier", "pretrainer", "spans", "multiple choice"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "token classifier",
+        "pretrainer",
+        *(pytest.param(head, marks=pytest.mark.slow) for head in ("spans", "multiple choice")),
+    ],
+)
 def test_answers_to_parts_of_a_request_are_those_to_the_whole_and_no_rows_give_none(serve, head):
     """As the client joins them; rows of one part are shorter than those of another."""
     _, served = serve(head, True, max_seq_length=24)
@@ -237,6 +244,7 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
             assert_close(expected, found)
 
 
+@pytest.mark.slow
 def test_choices_answer_in_graphs_too(serve):
     _, served = serve("multiple choice", True, max_seq_length=24, num_choices=3)
     signature = served.signatures["serving_default"]

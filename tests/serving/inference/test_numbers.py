@@ -24,7 +24,10 @@ from tests.serving.inference.encoders import (
 )
 
 
-@encoders
+@encoders_mostly_slow(
+    *("albert", "modern", "pre, gated, no bias", "windows alone, rotary", "low rank, gated", "halting streams"),
+    *("distance buckets", "all", "relative, one-directional", "relative, extended"),
+)
 def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
     """In batches and of a row alone, padding skipped and computed, with the products of either kind of CPU."""
     encoder, batch = make_keras(**changes), make_batch()
@@ -39,7 +42,7 @@ def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
         require_near(both(twin)(*(part[:1] for part in batch[:3])), alone, mask[:1])
 
 
-@encoders_mostly_slow("windows", "relative, one-directional", "all")
+@encoders_mostly_slow("windows", "all")
 def test_one_graph_takes_all_batches(changes, monkeypatch):
     """As an export's, which knows no sizes: batches, a row alone (whose part needs no tables), no
     rows; and long rows, attended to by parts."""
@@ -56,7 +59,7 @@ def test_one_graph_takes_all_batches(changes, monkeypatch):
     assert answer.experimental_get_tracing_count() == len(made) == 1
 
 
-# Every activation function and every extension that products are part of.
+# Every activation function and every extension that products are part of; slow where a longer case has the same.
 FEWER_BITS = """
 bfloat16 | albert | latency
 bfloat16 | pre, rms | throughput
@@ -72,10 +75,12 @@ int8 | low rank, gated | latency
 int8 | relative, one-directional | throughput
 int8_vnni | albert | latency
 """
-MARKS = {"bfloat16": needs_avx512, "int8_vnni": needs_vnni}
+MARKS = {"bfloat16": [needs_avx512], "int8_vnni": [needs_vnni]}
+SLOW = {("bfloat16", "pre, rms"), ("bfloat16", "halting streams"), ("int8", "pre, rms"), ("int8", "low rank, gated")}
 ROWS = [line.split(" | ") for line in FEWER_BITS.strip().splitlines()]
 fewer_bits = pytest.mark.parametrize(
-    ("compute", "name", "hint"), [pytest.param(*row, marks=MARKS.get(row[0], ())) for row in ROWS]
+    ("compute", "name", "hint"),
+    [pytest.param(*row, marks=MARKS.get(row[0], []) + [pytest.mark.slow] * ((row[0], row[1]) in SLOW)) for row in ROWS],
 )
 
 
