@@ -59,9 +59,13 @@ def softmax(numbers):
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def ours(folder, kind, theirs):
+def sigmoid(numbers):
+    return 1 / (1 + np.exp(-np.asarray(numbers)))
+
+
+def ours(folder, chosen, theirs):
     """Our answers and theirs in one form."""
-    loaded = albert_tf.load(folder)
+    loaded, kind = albert_tf.load(folder), chosen["kind"]
     if kind == "embedder":
         return loaded.predict(TEXTS), theirs
     if isinstance(loaded.model, AlbertTokenClassifier):
@@ -78,8 +82,10 @@ def ours(folder, kind, theirs):
         return [[score for _, score in row] for row in values], [[score for _, score in row] for row in theirs]
     if isinstance(answers[0], dict):
         found = [list(one["probabilities"].values()) for one in answers]
-        # Logits there, where no activation is named.
-        return found, theirs if np.ptp(np.sum(found, axis=-1)) > 1e-6 else softmax(theirs)
+        # Logits there, where no activation is named; of several labels a text each has a probability of its own.
+        if np.ptp(np.sum(found, axis=-1)) <= 1e-6:
+            return found, softmax(theirs)
+        return found, sigmoid(theirs) if chosen["activation"] == "missing" else theirs
     return answers, np.reshape(theirs, -1)
 
 
@@ -87,7 +93,7 @@ def judged(folder, result, caplog):
     """ "equal", "refused", "warned", or what the difference is."""
     caplog.clear()
     try:
-        found, expected = ours(folder, result["chosen"]["kind"], result["answers"])
+        found, expected = ours(folder, result["chosen"], result["answers"])
     except UserError as error:
         return f"refused: {error}"
     found, expected = np.asarray(found, "float64"), np.asarray(expected, "float64")
