@@ -215,6 +215,24 @@ def test_near_is_said_from_the_step_on_after_which_it_stays_near():
     assert found.verdict().endswith("by less than 0.001 from step 4 on")
 
 
+@pytest.mark.parametrize(
+    "residual, length, returns, verdict",
+    [
+        (lambda step: 0.5, lambda step: 1.05**step, 0.5, "it diverges: after 40 steps the state is 7.04 times as long"),
+        (lambda step: np.nan, lambda step: np.nan, np.nan, "it diverges"),
+        (lambda step: 0.97**step, lambda step: 1.0, 0.5, "it approaches a fixed point slowly: step 40 still moves"),
+        (lambda step: 0.98**step, lambda step: 1.0, 0.5, "it wanders: a step moves the state by 0.45 of its length"),
+        (lambda step: 0.5, lambda step: 1.03**step, 0.13, "it wanders"),
+        (lambda step: 0.5, lambda step: 1.0, 0.12, "it oscillates with period 3: a step moves the state by 0.5 of its"),
+    ],
+)
+def test_limits_of_the_verdict(residual, length, returns, verdict):
+    """A residual falls or not by quarters of the steps, a state grows by halves; a quarter of a step away is back."""
+    runs = [BlockRun(step, residual(step), 0.0, length(step)) for step in range(1, 41)]
+    found = Recurrence(4, runs, [0.5, 0.5, returns, *[0.5] * 5], {}, 1, 0.5, 1e-5, 1e-3)
+    assert found.verdict().startswith(verdict)
+
+
 def test_the_analysis_needs_blocks_that_repeat():
     with refused("no such runs of blocks"):
         recur(AlbertEncoder(PLAIN.replace(sharing="none")), FEATURES)
