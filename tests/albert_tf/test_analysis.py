@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertConfig, AlbertEncoder, loading
+from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.__main__ import CostSettings
 from albert_tf.analysis.__main__ import main as print_costs
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.distances import Distance, layer_distances, write_csv, write_plot
+from albert_tf.analysis.equilibrium import EquilibriumSettings
+from albert_tf.analysis.equilibrium import main as run_on
 from albert_tf.analysis.layer_distances import LayerDistancesSettings
 from albert_tf.analysis.layer_distances import main as measure
-from albert_tf.checkpoints import save_official
+from albert_tf.choices import LONGEST_PERIOD
 from albert_tf.conversion import convert
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import batch, small, table
@@ -79,22 +81,25 @@ def test_converting_there_and_back(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "m.keras"]
 
 
-@pytest.mark.slow
-def test_the_distance_command(tmp_path, shared, capsys):
-    tokenizer = str(shared / "data" / "spm" / "30k-clean.model")
-    text = tmp_path / "text.txt"
-    text.write_text("Water boils at a lower temperature on a mountain.\nAir pressure is the cause.\n\nA second text.\n")
-    config = AlbertConfig(hidden_size=32, embedding_size=16, num_attention_heads=2, intermediate_size=64)
-    save_official(AlbertEncoder(config), tmp_path / "model")
-    settings = {"tokenizer": tokenizer, "input": str(text), "output_dir": str(tmp_path / "out")}
-    measure(LayerDistancesSettings(models=str(tmp_path / "model"), **settings))
+def test_commands_measure_models_on_texts(tmp_path, capsys):
+    text, folder, out = tmp_path / "text.txt", tmp_path / "model", tmp_path / "out"
+    text.write_text("a b a\nb\n\nb a\n")
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##c\n")
+    AlbertEncoder(small(vocab_size=8)).save(folder / "model.keras")
+    settings = {"input": str(text), "output_dir": str(out)}
+    measure(LayerDistancesSettings(models=str(folder), max_seq_length=16, **settings))
     assert capsys.readouterr().out.splitlines()[-1].startswith("wrote ")
-    assert len(list(csv.DictReader((tmp_path / "out" / "distances.csv").open()))) == 12
-    with refused("600 is more than the model's 512 positions"):
-        measure(LayerDistancesSettings(models=str(tmp_path / "model"), max_seq_length=600, **settings))
-    save_official(AlbertEncoder(config.replace(vocab_size=300)), tmp_path / "small")
-    with refused("30000 pieces"):
-        loading.load(tmp_path / "small", tokenizer)
+    assert [row["step"] for row in csv.DictReader((out / "distances.csv").open())] == ["1", "2"]
+    run_on(EquilibriumSettings(model=str(folder), steps=4 * LONGEST_PERIOD, **settings))
+    assert f"{folder}: 2 rows, trained depth 2\n" in capsys.readouterr().out
+    runs = list(csv.DictReader((out / "equilibrium.csv").open()))
+    assert len(runs) == 4 * LONGEST_PERIOD and all(float(run["residual"]) > 0 for run in runs)
+    assert (out / "equilibrium.png").read_bytes().startswith(b"\x89PNG")
+    with refused("600 is more than the model's 32 positions"):
+        measure(LayerDistancesSettings(models=str(folder), max_seq_length=600, **settings))
+    with refused("give either --text"):
+        run_on(EquilibriumSettings(model=str(folder), text="a", **settings))
 
 
 WRONG = table("""
