@@ -76,7 +76,7 @@ int8 | relative, one-directional | throughput
 int8_vnni | albert | latency
 """
 MARKS = {"bfloat16": [needs_avx512], "int8_vnni": [needs_vnni]}
-SLOW = {("bfloat16", "pre, rms"), ("bfloat16", "halting streams"), ("int8", "pre, rms"), ("int8", "low rank, gated")}
+SLOW = {("bfloat16", "halting streams"), ("int8", "pre, rms"), ("int8", "low rank, gated")}
 ROWS = [line.split(" | ") for line in FEWER_BITS.strip().splitlines()]
 fewer_bits = pytest.mark.parametrize(
     ("compute", "name", "hint"),
