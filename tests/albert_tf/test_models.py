@@ -59,7 +59,7 @@ def test_trains_in_a_graph(kind, in_graphs):
     "kind",
     [
         pytest.param(
-            kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder", "choices", "regressor"))
+            kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder", "choices"))
         )
         for kind in HEADS
     ],
