@@ -58,9 +58,7 @@ def test_trains_in_a_graph(kind, in_graphs):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(
-            kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder", "choices"))
-        )
+        pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder", "choices")))
         for kind in HEADS
     ],
 )

@@ -26,7 +26,7 @@ from tests.serving.inference.encoders import (
 
 @encoders_mostly_slow(
     *("albert", "modern", "pre, gated, no bias", "windows alone, rotary", "low rank, gated", "halting streams"),
-    *("distance buckets", "all", "relative, one-directional", "relative, extended"),
+    *("distance buckets", "scaled, low rank", "all", "relative, one-directional", "relative, extended"),
 )
 def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
     """In batches and of a row alone, padding skipped and computed, with the products of either kind of CPU."""
