@@ -39,7 +39,7 @@ class Lanes:
         """Returns rows skip + worker, skip + worker + step, ... of all epochs in sequence; `step` divides `lanes`."""
         first = skip + worker
 
-        # To look for Python's loops in it takes longer than to build the rest.
+        # A search for Python's loops in it, and in what it calls, would take longer than all else here.
         @tf.autograph.experimental.do_not_convert
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             plan = tf.numpy_function(lambda number: self._plan(number, first, step), [epoch], [tf.int64] * 5)

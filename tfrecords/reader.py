@@ -107,6 +107,7 @@ def read_examples(
 
 def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
     """Parses batches in parallel, and prefetches them; `length` is their total number."""
+    # As in lanes.py: there are no Python loops to be found.
     parse = tf.autograph.experimental.do_not_convert(parse)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Keras warns of data that ran out unless it knows the number of batches.

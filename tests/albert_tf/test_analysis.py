@@ -83,11 +83,12 @@ def test_converting_there_and_back(tmp_path):
 
 def test_commands_measure_models_on_texts(tmp_path, capsys):
     text, folder, out = tmp_path / "text.txt", tmp_path / "model", tmp_path / "out"
+    vocabulary = tmp_path / "vocab.txt"
     text.write_text("a b a\nb\n\nb a\n")
     folder.mkdir()
-    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##c\n")
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##c\n")
     AlbertEncoder(small(vocab_size=8)).save(folder / "model.keras")
-    settings = {"input": str(text), "output_dir": str(out)}
+    settings = {"input": str(text), "output_dir": str(out), "tokenizer": str(vocabulary)}
     measure(LayerDistancesSettings(models=str(folder), max_seq_length=16, **settings))
     assert capsys.readouterr().out.splitlines()[-1].startswith("wrote ")
     assert [row["step"] for row in csv.DictReader((out / "distances.csv").open())] == ["1", "2"]

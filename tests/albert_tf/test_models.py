@@ -54,7 +54,8 @@ def test_trains_in_a_graph(kind, in_graphs):
     trained(kind)
 
 
-# A classifier's loss is a graph's above, choices have it too; a plain span head's is a part of a joint one's.
+# A classifier's loss is tried in a graph above, and choices have the same.
+# A plain span head's is a part of a joint one's.
 @pytest.mark.parametrize(
     "kind",
     [

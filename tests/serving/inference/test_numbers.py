@@ -59,7 +59,7 @@ def test_one_graph_takes_all_batches(changes, monkeypatch):
     assert answer.experimental_get_tracing_count() == len(made) == 1
 
 
-# Every activation function and every extension that products are part of; slow where a longer case has the same.
+# Every activation function and every extension that products are part of. Slow is what the other type computes, too.
 FEWER_BITS = """
 bfloat16 | albert | latency
 bfloat16 | pre, rms | throughput
