@@ -6,7 +6,7 @@ OPTIMIZERS = ("lamb", "adamw", "muon")
 # Definitions of the norm for gradient clipping.
 GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
-STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
+STRATEGIES = ("none", "mirrored", "multi_worker")
 DEPTH_HELP = "number of layers to run, for a model that shares blocks; 0: as many as it has"
 ALLOW_PICKLE_HELP = "read a model that has only PyTorch pickle weights; opening them can run code"
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"

@@ -15,12 +15,6 @@ class TrainerSettings(CheckedSettings):
     dtype_policy: str = setting(
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
     )
-    fused_attention: bool = setting(
-        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
-    )
     strategy: str = setting(
-        "none",
-        help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
-        "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)",
-        choices=STRATEGIES,
+        "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG", choices=STRATEGIES
     )

@@ -23,7 +23,7 @@ from albert_tf.optimizers import create_optimizer
 from albert_tf.training.batches import epoch_order, signature, training_batches
 from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
-from albert_tf.training.tensorflow_steps import TensorFlowSteps
+from albert_tf.training.steps import Steps
 from benchmarks import hub
 from benchmarks.finetuning import parser_of, settings_of
 from benchmarks.inference import cores, machine
@@ -79,7 +79,7 @@ def ours(run, arguments) -> Callable:
     model = AlbertClassifier(AlbertEncoder(run.config, dtype=arguments.dtype_policy), 2, dropout=0.0)
     model.compile(create_optimizer("adamw", RATE, 10_000, 100), jit_compile=False, **run.task.compile_arguments())
     model.optimizer.build(model.trainable_variables)
-    steps = TensorFlowSteps(model, Devices(), jit_compile=False)
+    steps = Steps(model, Devices(), jit_compile=False)
     specs = signature(run.train)
     steps.batches(lambda *shares: tf.data.Dataset.from_generator(lambda: iter(()), output_signature=specs), True)
     return lambda *batch: steps.train(keras.tree.map_structure(tf.convert_to_tensor, batch))

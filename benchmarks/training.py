@@ -22,7 +22,7 @@ import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
-from albert_tf.training.tensorflow_steps import TensorFlowSteps
+from albert_tf.training.steps import Steps
 from benchmarks import hub
 from benchmarks.inference import machine
 from benchmarks.timing import seconds_of
@@ -50,7 +50,7 @@ def our_step(config, arguments, records):
     model = AlbertPretrainer(AlbertEncoder(config, dtype=arguments.dtype), pair_task=None)
     model.compile(optimizer=create_optimizer(arguments.optimizer, 1e-4, 10_000, 100))
     model.optimizer.build(model.trainable_variables)
-    steps = TensorFlowSteps(model, Devices(), jit_compile=False)
+    steps = Steps(model, Devices(), jit_compile=False)
     batches = steps.batches(
         lambda *shares: read_examples(str(records), arguments.batch, training=True), training=True
     )()

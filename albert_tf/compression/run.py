@@ -76,8 +76,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     rows = _measured(settings, work, files.make_output_dir(folder), devices.is_chief)
     done, kept = {"start": rows[-1]}, "start"
     if phase is None:
-        with devices.alone():
-            model = make()
+        model = make()
     elif phase.run():
         phase.clean_up()
         model, kept = load_keras(phase.folder), "text"
@@ -99,8 +98,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
             if devices.is_chief:
                 run_folder.copy_model(task_phase.folder, folder)
     if devices.is_chief:
-        with devices.alone():
-            speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}
+        speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}
         write_report(folder, settings, work.quality, work.cut, rows, done, kept, speeds)
     return folder
 
@@ -253,8 +251,7 @@ def _is_worse(work: CompressionInput, done: dict[str, TableRow]) -> bool:
 def _write_model(model: Any, work: CompressionInput, task: dict[str, Any], folder: Path, devices: Devices) -> None:
     if not devices.is_chief:
         return
-    with devices.alone():  # Keras makes other models to write one.
-        save_keras(model, folder / MODEL_FILE, optimizer=False)
+    save_keras(model, folder / MODEL_FILE, optimizer=False)
     work.tokenizer.save(folder)
     encoder_of(model).config.to_json(folder / "config.json")
     if task:

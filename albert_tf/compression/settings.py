@@ -16,7 +16,7 @@ LESSONS = ("vectors", "similarities", "states", "relations", "words")
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
     *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight"),
-    *("task_train_batch_size", "fused_attention", "allow_pickle"),
+    *("task_train_batch_size", "allow_pickle"),
 )
 
 
@@ -144,7 +144,7 @@ class CompressSettings(TrainerSettings):
     )
     eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)
     save_checkpoints_steps: int = setting(0, help="steps between checkpoints; 0: a twentieth of all", at_least=0)
-    jit_compile: bool = setting(False, help="compile the step with XLA (always on with KERAS_BACKEND=jax)")
+    jit_compile: bool = setting(False, help="compile the step with XLA")
     seed: int = setting(
         0,
         help="seed for the order of rows, the masked words and randomly initialized weights",

@@ -34,7 +34,7 @@ class Window(Extension):
     """
 
     name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)
-    fuses = packs = False
+    packs = False
     attention_window: int = 0
     global_attention_every: int = 0
 

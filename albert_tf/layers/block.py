@@ -4,7 +4,6 @@ A block has two halves, "attention" and "feed_forward". `Kernels` are Keras laye
 export. `Rows` are padded in training only.
 """
 
-import contextvars
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -135,10 +134,6 @@ def attend_to_all(
     """Computes attention to all keys that the bias does not mask."""
     scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
-
-
-# The default attention; see `albert_tf.layers.fused_attention`.
-ATTEND = contextvars.ContextVar("attend", default=attend_to_all)
 
 
 def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:

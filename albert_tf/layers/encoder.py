@@ -15,7 +15,7 @@ from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import resolve_walk
 from albert_tf.feature_values import check_values
-from albert_tf.layers.block import ATTEND, Attention, attend_to_all
+from albert_tf.layers.block import Attention
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
 from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features
 from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
@@ -195,10 +195,8 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = LayerKernels(self, seed, probabilities)
-        # A fused kernel stores no probabilities.
-        attend = ATTEND.get() if probabilities is None else attend_to_all
         query_scale, score_scale = kernels.scale
-        attention = Attention(kernels.softmax, query_scale, score_scale, attend=attend)
+        attention = Attention(kernels.softmax, query_scale, score_scale)
         for one in self.config.extensions:
             attention = one.attention(attention, weights[one.name])
         rows = PaddedRows(self.config, features, attention, self.compute_dtype, seed, seed if is_drawn else None)

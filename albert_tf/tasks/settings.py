@@ -148,9 +148,7 @@ class FinetuningSettings(TrainerSettings):
     length_buckets: bool = setting(
         True, help="put rows of similar length into a batch; otherwise pad every batch to --max_seq_length"
     )
-    jit_compile: bool = setting(
-        False, help="compile the step with XLA, once per padded length (always on with KERAS_BACKEND=jax)"
-    )
+    jit_compile: bool = setting(False, help="compile the step with XLA, once per padded length")
     seed: int = setting(
         0, help="seed for the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
     )

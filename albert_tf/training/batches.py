@@ -4,6 +4,7 @@ An epoch sorts pools of shuffled rows by length, cuts them into batches, and shu
 on the seed and n, so training can resume at any batch.
 """
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,9 +19,6 @@ from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
 from tfrecords.randomness import derive
-
-if keras.backend.backend() == "jax":
-    import jax
 
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
 # composition of a batch stays random.
@@ -147,16 +145,13 @@ def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = 
     return read
 
 
-def evaluation_batches(
-    rows: FeatureRows, batch_size: int, max_seq_length: int, full: bool = False
-) -> Iterator[tuple[np.ndarray, dict]]:
-    """Yields batches (row numbers, features), longest rows first; `full` repeats a row to fill the last batch."""
-    padded = padding(rows, max_seq_length, full)
+def evaluation_batches(rows: FeatureRows, batch_size: int, max_seq_length: int) -> Iterator[tuple[np.ndarray, dict]]:
+    """Yields batches (row numbers, features), longest rows first."""
+    padded = padding(rows, max_seq_length)
     order = np.argsort(-rows.sizes, kind="stable")
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        filled = np.pad(batch, (0, batch_size - len(batch)), mode="edge") if full and start else batch
-        yield batch, rows.batch(filled, padded(batch))[0]
+        yield batch, rows.batch(batch, padded(batch))[0]
 
 
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
@@ -185,9 +180,9 @@ def predict(
 ) -> list[Any]:
     """Returns the model's output for each row, an array or dict of arrays, padded as in its batch."""
     outputs: list[Any] = [None] * len(rows)
-    is_jax = keras.backend.backend() == "jax"
-    call = _compiled(model) if is_jax else _graph(model, rows)
-    batches: Any = evaluation_batches(rows, batch_size, max_seq_length, full=is_jax)
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    call = _graph(model, rows) if is_tensorflow else functools.partial(model, training=False)
+    batches: Any = evaluation_batches(rows, batch_size, max_seq_length)
     if show_progress:
         batches = progress_bar(batches, total=-(-len(rows) // batch_size), unit="batch")
     for indices, features in batches:
@@ -210,14 +205,3 @@ def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
             lambda batch: reference()(batch, training=False), input_signature=[features], autograph=False
         )
     return graphs[key]
-
-
-def _compiled(model: keras.Model) -> Callable:
-    graphs = _GRAPHS.setdefault(model, {})
-    if "jax" not in graphs:
-        reference = weakref.ref(model)
-        graphs["jax"] = jax.jit(lambda *given: reference().stateless_call(*given, training=False)[0])
-    state = [
-        [variable.value for variable in group] for group in (model.trainable_variables, model.non_trainable_variables)
-    ]
-    return lambda batch: graphs["jax"](*state, batch)

@@ -2,7 +2,6 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -10,10 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-
-if keras.backend.backend() == "jax":
-    import jax
-    from jax.experimental import multihost_utils
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,16 +35,6 @@ class Devices:
         """The context in which to create or load models."""
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Context in which only this process creates variables, and JAX does not wait for other processes."""
-        distribution = keras.distribution.distribution()
-        keras.distribution.set_distribution(None)
-        try:
-            yield
-        finally:
-            keras.distribution.set_distribution(distribution)
-
     def check_batch(self, size: int, parts: int, flag: str = "--train_batch_size") -> None:
         if size % (parts * self.replicas):
             raise UserError(
@@ -58,9 +43,9 @@ class Devices:
             )
 
     def sums(self, values: list[float]) -> np.ndarray:
-        """Returns each value's sum over all replicas (under JAX, over all processes): float64 [values]."""
+        """Returns each value's sum over all replicas: float64 [values]."""
         if self.strategy is None:
-            return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
+            return np.asarray(values, "float64")
 
         def add():
             context = tf.distribute.get_replica_context()
@@ -86,13 +71,8 @@ class Devices:
 def make_devices(strategy: str) -> Devices:
     """Returns the devices of a strategy; with several workers, call it before any TensorFlow operation."""
     backend = keras.backend.backend()
-    wanted = {"mirrored": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
-    if backend != wanted:
-        raise UserError(f"--strategy={strategy} needs KERAS_BACKEND={wanted}, not {backend}")
-    if backend == "jax":
-        return _jax_devices(strategy)
     if backend != "tensorflow":
-        raise UserError(f"KERAS_BACKEND={backend} cannot train here; use tensorflow or jax")
+        raise UserError(f"KERAS_BACKEND={backend}: this command trains under tensorflow; model.fit trains under others")
     if strategy == "none":
         return Devices()
     if strategy == "multi_worker":
@@ -110,32 +90,11 @@ def whereabouts(strategy: str, devices: Devices) -> str:
     if strategy == "none":
         return ""
     shared = f"--strategy={strategy}: {devices.replicas} devices"
-    if keras.backend.backend() == "jax":
-        return f"{shared} ({keras.distribution.list_devices()[0]}, ...)"
     gpus = len(tf.config.list_logical_devices("GPU"))
     if gpus:
         return f"{shared}, {gpus} GPUs here"
     cores = "the processor" if devices.replicas == 1 else f"{devices.replicas} processes or cuts of processors"
     return f"--strategy={strategy}: no GPU found here; it runs on {cores}"
-
-
-def _jax_devices(strategy: str) -> Devices:
-    # It reads the records only, and would take the memory of JAX's devices.
-    tf.config.set_visible_devices([], "GPU")
-    if strategy == "none":
-        return Devices()
-    if strategy == "multi_worker" and not jax.distributed.is_initialized():
-        workers, process = _cluster()
-        jax.distributed.initialize(workers[0], len(workers), process)
-    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
-    return Devices(None, jax.device_count(), jax.process_count(), jax.process_index())
-
-
-def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
-    # JAX has no float64 by default: each number is sent as two of half its digits.
-    exact = np.asarray(values, "float64")
-    halves = np.stack([exact.astype("float32"), (exact - exact.astype("float32")).astype("float32")])
-    return np.asarray(multihost_utils.process_allgather(halves), "float64").sum(axis=(0, 1))
 
 
 def _cluster() -> tuple[list[str], int]:

@@ -36,7 +36,7 @@ _SUMMARY = "summary.json"
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
-    *("fused_attention", "dryrun", "allow_pickle"),
+    *("dryrun", "allow_pickle"),
 )
 
 
@@ -213,21 +213,20 @@ class Finetuning(Training):
 
     def write_predictions(self) -> None:
         """Writes the best model's predictions, and its scores if task.json has none."""
-        with self.devices.alone():
-            model = self.task.answering(load_keras(self.folder / MODEL_FILE))
-            folder = files.make_output_dir(self.folder / PREDICTIONS)
-            # A dev file may have been added since the training.
-            is_measured = bool((load_task(self.folder) or {}).get("metrics"))
-            scores: dict[str, float] = {}
-            for split in (*self.inputs.evaluation, *self.inputs.test):
-                outputs = self._outputs(model, split)
-                if not is_measured and split.name in self.task.evaluation_splits:
-                    scores |= self._scores_of(split, outputs)
-                for path in self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
-                    if not self.settings.dryrun:
-                        print(f"wrote {path}")
-            if scores:
-                self.describe(scores)
+        model = self.task.answering(load_keras(self.folder / MODEL_FILE))
+        folder = files.make_output_dir(self.folder / PREDICTIONS)
+        # A dev file may have been added since the training.
+        is_measured = bool((load_task(self.folder) or {}).get("metrics"))
+        scores: dict[str, float] = {}
+        for split in (*self.inputs.evaluation, *self.inputs.test):
+            outputs = self._outputs(model, split)
+            if not is_measured and split.name in self.task.evaluation_splits:
+                scores |= self._scores_of(split, outputs)
+            for path in self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
+                if not self.settings.dryrun:
+                    print(f"wrote {path}")
+        if scores:
+            self.describe(scores)
 
     def _outputs(self, model: keras.Model, split: Split) -> list:
         return predict(model, split.rows, self.settings.eval_batch_size, self.settings.max_seq_length)

@@ -17,21 +17,15 @@ from absl import logging
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import fused_attention
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import TrainingReport, memory_figures
 from albert_tf.training.signals import StopSignals
-from albert_tf.training.utilisation import Utilisation
+from albert_tf.training.steps import Steps
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-
-if keras.backend.backend() == "jax":
-    from albert_tf.training.jax_steps import JaxSteps
-else:
-    from albert_tf.training.tensorflow_steps import TensorFlowSteps
 
 # Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
@@ -79,8 +73,6 @@ class Training(abc.ABC):
         self.stopped = False
         # The duration of the last evaluation and its writes.
         self._evaluation_seconds = 0.0
-        if settings.fused_attention:
-            fused_attention.check(config, settings.dtype_policy)
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -180,10 +172,9 @@ class Training(abc.ABC):
     def _train(self) -> None:
         settings = self.settings
         parts = settings.gradient_accumulation_steps
-        self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts, settings.fused_attention)
+        self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts)
         history = self.history if self.devices.is_chief else None
-        utilisation = Utilisation(self.config, settings, self.devices.replicas)
-        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step, utilisation)
+        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step)
         self._ended = self._has_warned = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:
@@ -233,11 +224,9 @@ class Training(abc.ABC):
         evaluates, held_out, began = saves or (self.stopped and not self._must_hurry()), {}, time.monotonic()
         if evaluates:
             self.report.waits_for("evaluating")
-            self.steps.sync()
             held_out = self._evaluated(phase)
             self.check(figures | held_out)
             figures |= self._figures_of_rows()
-            self.report.utilisation.measure_again()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
             self._save(figures | held_out)
@@ -263,7 +252,6 @@ class Training(abc.ABC):
             raise
 
     def _save_checkpoint(self) -> None:
-        self.steps.sync()
         run_folder.save_checkpoint(self.model, self.folder)
 
     def _warn(self, figures: dict[str, float]) -> None:
@@ -305,21 +293,18 @@ class Training(abc.ABC):
 
     def _save(self, figures: dict[str, float]) -> None:
         score = self._score(figures)
-        with self.devices.alone():  # Keras makes other models to write one.
-            if score is None or score > self.best:
-                self.best = -math.inf if score is None else score
-                save_keras(self.kept_model(), self.folder / MODEL_FILE, optimizer=False)
-                self.describe(figures)
-            run_folder.save_checkpoint(self.model, self.folder)
+        if score is None or score > self.best:
+            self.best = -math.inf if score is None else score
+            save_keras(self.kept_model(), self.folder / MODEL_FILE, optimizer=False)
+            self.describe(figures)
+        run_folder.save_checkpoint(self.model, self.folder)
 
 
-def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int, fuses: bool = False):
-    """Returns a model's training and evaluation steps for the Keras backend."""
+def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int) -> Steps:
+    """Returns a model's training and evaluation steps."""
     if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
         raise UserError(
             f"a {type(model).__name__} has no loss_divisors, which a batch in parts or over several devices needs; "
             "leave out --gradient_accumulation_steps and --strategy, or build on the models of albert_tf"
         )
-    if keras.backend.backend() == "jax":
-        return JaxSteps(model, devices, parts, fuses)
-    return TensorFlowSteps(model, devices, jit_compile, parts)
+    return Steps(model, devices, jit_compile, parts)

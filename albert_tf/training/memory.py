@@ -1,11 +1,8 @@
 """Estimates the memory of a pre-training step."""
 
-import dataclasses
-import math
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 from tensorflow.python.client import device_lib
 
@@ -14,15 +11,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
 from albert_tf.training.pretraining_settings import PretrainingSettings
-from albert_tf.training.run_folder import has_checkpoint
-from tfrecords.base import files
-from tfrecords.base.errors import UserError
-
-if keras.backend.backend() == "jax":
-    import jax
 
 GIB = 2**30
-# The share of free memory that a run plans with: the estimate is right within about a fifth.
+# The share of free memory to advise: the estimate is right within about a fifth.
 _SHARE = 0.8
 
 # Fitted to peaks of the process's memory (docs/results/training_memory.md) for ALBERT-base, BERT-base and a small
@@ -36,7 +27,6 @@ _HIDDEN, _INTERMEDIATE, _ATTENTION, _VOCABULARY = 8.0, 3.1, 2.1, 2.0
 # The same numbers for a residual stream (times hidden_size) and for a "glu" gate (times intermediate_size), fitted to a
 # small model on a CPU.
 _STREAM, _GATE = 1.5, 1.6
-_OF_BACKEND = {"tensorflow": 1.0, "jax": 1.4}
 _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
 
 
@@ -61,9 +51,8 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
     inputs = work.length * max(work.streams, 1) * config.hidden_size
     kept = block + work.stored_steps * inputs if settings.walk == "recompute" else work.stored_steps * block
     numbers = kept + _VOCABULARY * predictions * config.vocab_size
-    factor = _OF_BACKEND[keras.backend.backend()] * _OF_POLICY[settings.dtype_policy]
     copies = _COPIES + (settings.gradient_accumulation_steps != 1)
-    return Need(_RUNTIME + copies * 4 * parameters(config).total, 4 * numbers * factor)
+    return Need(_RUNTIME + copies * 4 * parameters(config).total, 4 * numbers * _OF_POLICY[settings.dtype_policy])
 
 
 def free_memory() -> int | None:
@@ -76,9 +65,6 @@ def free_memory() -> int | None:
 
 
 def _device_memory() -> int | None:
-    if keras.backend.backend() == "jax":
-        statistics = jax.local_devices()[0].memory_stats()
-        return statistics.get("bytes_limit") if statistics else None
     if not tf.config.list_logical_devices("GPU"):
         return None
     return min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU")
@@ -120,15 +106,11 @@ def _left(group: Path, limit: str, used: str) -> int | None:
     return int(allowed) - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
 
 
-def fit_to_memory(
-    settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices, run_file: Path
-) -> tuple[PretrainingSettings, str]:
-    """Returns settings with `gradient_accumulation_steps` chosen, and a line on a step's memory.
-
-    A value of 0 becomes that of the run in `run_file` if the run has a checkpoint, else the smallest with which a step
-    fits into memory.
-    """
-    total = settings.memory_gb * GIB or free_memory()
+def memory_advice(
+    settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices
+) -> str:
+    """Returns a line with the estimated memory of a step and, where it may not fit, the flags that help."""
+    total = free_memory()
     # Logical devices of one CPU share its memory.
     sharers = devices.replicas if _device_memory() is not None else devices.processes
     needs = [
@@ -139,36 +121,16 @@ def fit_to_memory(
     def estimate(parts: int) -> float:
         return max(need.of(-(-phase.batch_size // (parts * sharers))) for phase, need in zip(phases, needs))
 
-    parts, why = settings.gradient_accumulation_steps, ""
-    if not parts and run_file.is_file() and has_checkpoint(run_file.parent):
-        parts = files.read_object(run_file).get("gradient_accumulation_steps") or 1
-        if not isinstance(parts, int) or parts < 1:
-            raise UserError(f"'{run_file}' is damaged: its gradient_accumulation_steps is {parts!r}; copy it again")
-        for phase in phases:
-            if phase.batch_size % (parts * devices.replicas):
-                raise UserError(
-                    f"the run in '{run_file.parent}' computes a batch in {parts} parts, and {devices.replicas} devices "
-                    f"cannot share {phase.batch_size} examples so; go on with as many devices as before"
-                )
-    if not parts:
-        parts = 1
-        if total and settings.gradient_norm != "official":
-            # Reversed streams are divided among the devices separately.
-            directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
-            shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
-            choices = _common_divisors(shares)
-            parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
-        if parts > 1:
-            why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"
-    parts = int(devices.of_chief(parts))  # Machines may have different memory free; a step has one number of parts.
-    line = f"a step of {phases[0].batch_size} rows takes about {estimate(parts) / GIB:.1f} GiB{why}"
-    if total:
-        line += f"; free: {total / GIB:.1f} GiB"
-        if estimate(parts) > total:
-            line += " - it may not fit: more --gradient_accumulation_steps, --walk=recompute or a smaller batch help"
-    return dataclasses.replace(settings, gradient_accumulation_steps=parts), line
-
-
-def _common_divisors(numbers: list[int]) -> list[int]:
-    largest = math.gcd(*numbers)
-    return [number for number in range(1, largest + 1) if largest % number == 0]
+    need = estimate(settings.gradient_accumulation_steps)
+    line = f"a step of {phases[0].batch_size} rows takes about {need / GIB:.1f} GiB"
+    if not total:
+        return line
+    line += f"; free: {total / GIB:.1f} GiB"
+    if need <= total:
+        return line
+    # Reversed streams are divided among the devices separately.
+    directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
+    shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
+    divisors = [parts for parts in range(1, min(shares) + 1) if not any(share % parts for share in shares)]
+    parts = next((parts for parts in divisors if estimate(parts) <= _SHARE * total), divisors[-1])
+    return f"{line}: it may not fit; --gradient_accumulation_steps={parts}, --walk=recompute or a smaller batch help"

@@ -5,8 +5,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from albert_tf.training.loop import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
@@ -58,18 +56,14 @@ class RecordsPhase(Phase):
                     num_workers=workers, worker=worker,
                 )  # fmt: skip
             size = self.batch_size // (parts * workers)
-            is_jax = keras.backend.backend() == "jax"
-            devices, sizes = self.replicas if is_jax else 1, _SIZES
-            if not is_jax:
-                # Each process has graphs of its own.
-                sizes = min(_SIZES, int(_COMBINATIONS ** (workers / self.replicas) + 1e-6))
-            # JAX makes one array of all processes' rows; their numbers would differ.
-            shared = packed and self.fill < _FULL and sizes > 1 and not (is_jax and workers > 1)
+            # Each process has graphs of its own.
+            sizes = min(_SIZES, int(_COMBINATIONS ** (workers / self.replicas) + 1e-6))
+            shared = packed and self.fill < _FULL and sizes > 1
             return read_examples(
                 self.train_data, size, training=True, seed=settings.seed,
                 # Twice as many as fit on average: more would only widen the tensors.
                 examples_per_row=math.ceil(2 / self.fill) if shared else 1,
-                row_multiple=devices * math.ceil(size / (sizes * devices)),
+                row_multiple=math.ceil(size / sizes),
                 skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
                 shuffle_window=settings.shuffle_window, files_at_once=settings.files_at_once,
             )  # fmt: skip
@@ -109,7 +103,7 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
         train_data, eval_data = settings.second_train_data, settings.second_eval_data
         size = settings.second_train_batch_size or size
         phases.append(RecordsPhase(middle, end, train_data, eval_data, size, second, replicas))
-    parts = replicas * (settings.gradient_accumulation_steps or 1)
+    parts = replicas * settings.gradient_accumulation_steps
     for phase in phases:
         objective = phase.manifest.get("objective", "masked")
         if objective != settings.objective:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
@@ -16,7 +14,7 @@ from albert_tf.permutation import objective as permutation
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.loop import LOWER_RATE, Training
-from albert_tf.training.memory import fit_to_memory
+from albert_tf.training.memory import memory_advice
 from albert_tf.training.phases import RecordsPhase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
 from albert_tf.training.start import Start, check_length, copy_weights, load_pretraining_start
@@ -66,14 +64,11 @@ class Pretraining(Training):
     def __init__(self, settings: PretrainingSettings, devices: Devices, started: float):
         phases = read_phases(settings, devices.replicas)
         self.start = _start(settings, phases)
-        run_file = Path(settings.output_dir) / run_folder.RUN_FILE
-        settings, self.memory = fit_to_memory(settings, self.start.config, phases, devices, run_file)
+        self.memory = memory_advice(settings, self.start.config, phases, devices)
         super().__init__(settings, devices, self.start.config, self.start.tokenizer, started)
         self.log_steps = settings.log_steps
         self._phases = phases
         self._held_out = {}
-        if settings.gradient_norm == "official" and keras.backend.backend() != "tensorflow":
-            raise UserError("--gradient_norm=official needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
         # Missing, truncated or foreign records, also of the second phase, are reported before anything is written.
         for phase in phases:
             describe_records(find_records(phase.train_data, "train"), "train")

@@ -14,8 +14,8 @@ from tfrecords.build_settings import OBJECTIVES
 _OF_PERMUTATION = ("memory_length", "perm_size")
 # Settings that a resumed run may change: none affects which examples give which update.
 FREE_ON_RESUME = (
-    "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows",
-    "fused_attention", "dryrun", "allow_pickle",
+    "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "pack_rows",
+    "dryrun", "allow_pickle",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ class PretrainingSettings(TrainerSettings):
             "optimizer learning_rate train_batch_size num_train_steps num_warmup_steps "
             "save_checkpoints_steps max_hours seed dryrun"
         ),
-        "Memory and speed": "memory_gb gradient_accumulation_steps dtype_policy jit_compile strategy",
+        "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile strategy",
     }
 
     train_data: str = setting(help="file pattern of training records, e.g. 'data/train-*.tfrecord*'")
@@ -106,18 +106,12 @@ class PretrainingSettings(TrainerSettings):
     gradient_norm: str = setting(
         "summed",
         help="how the norm for clipping is computed; official: as google-research's code computes it off TPUs, "
-        "which counts each looked-up row of an embedding by itself (TensorFlow only)",
+        "which counts each looked-up row of an embedding by itself",
         choices=GRADIENT_NORMS,
     )
     train_batch_size: int = setting(4096, help="examples a step", at_least=1)
     gradient_accumulation_steps: int = setting(
-        0,
-        help="number of parts that a step's batch is split into; they are computed one after the other; 0: as "
-        "many as memory needs",
-        at_least=0,
-    )
-    memory_gb: float = setting(
-        0.0, help="GiB of memory to plan for; 0: what the machine, its container or its GPU has free", at_least=0
+        1, help="number of parts that a step's batch is split into; they are computed one after the other", at_least=1
     )
     eval_batch_size: int = setting(64, help="examples a batch of the evaluation", at_least=1)
     max_eval_steps: int = setting(100, help="batches of an evaluation, from the first records on; 0: all", at_least=0)
@@ -138,7 +132,7 @@ class PretrainingSettings(TrainerSettings):
         help="number of updates that may be skipped because a gradient is not finite; one more ends the run",
         at_least=0,
     )
-    jit_compile: bool = setting(False, help="compile the step with XLA (always on with KERAS_BACKEND=jax)")
+    jit_compile: bool = setting(False, help="compile the step with XLA")
     walk: str = setting(
         "unrolled",
         help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "

@@ -6,26 +6,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 from google.protobuf import message
 
 from albert_tf.training.run_folder import History
-from albert_tf.training.utilisation import Utilisation
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar
-
-if keras.backend.backend() == "jax":
-    import jax
 
 
 class TrainingReport:
     """Shows and writes a run's figures; without a `history`, does nothing."""
 
-    def __init__(
-        self, history: History | None, name: str, num_train_steps: int, first_step: int, utilisation: Utilisation
-    ):
-        self.history, self.utilisation = history, utilisation
+    def __init__(self, history: History | None, name: str, num_train_steps: int, first_step: int):
+        self.history = history
         self._boards = {}
         if history:
             folder = history.path.parent / "tensorboard"
@@ -47,7 +40,6 @@ class TrainingReport:
     def batch(self, rows: int, length: int, waited: float) -> None:
         """Counts a batch: its `rows` on all devices, its `length` with padding, the seconds `waited` for it."""
         self._tokens += rows * length
-        self._work += self.utilisation.work(rows, length)
         self._waited += waited
 
     def step(self, running: Callable[[], dict[str, float]] | None) -> None:
@@ -64,7 +56,7 @@ class TrainingReport:
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
         """Shows and writes the figures since the last call."""
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
-        figures = figures | speeds | self.utilisation.figures(self._work, seconds)
+        figures = figures | speeds
         self._figures = _summary(figures)
         if self.history:
             self.history.append(step, seconds, figures | held_out)
@@ -84,13 +76,11 @@ class TrainingReport:
             board.close()
 
     def _restart(self) -> None:
-        self._started, self._tokens, self._work, self._waited = time.monotonic(), 0, 0.0, 0.0
+        self._started, self._tokens, self._waited = time.monotonic(), 0, 0.0
 
     def _show(self) -> None:
         seconds = max(self.seconds, 1e-9)
-        share = self.utilisation.share(self._work, seconds)
-        mfu = "" if share is None else f", MFU {share:.0%}"
-        speed = f"{self._tokens / seconds:,.0f} tokens/s{mfu}, input wait {self._waited / seconds:.1%}"
+        speed = f"{self._tokens / seconds:,.0f} tokens/s, input wait {self._waited / seconds:.1%}"
         self.bar.set_postfix_str(", ".join(filter(None, (self._figures, speed))))
 
 
@@ -137,15 +127,10 @@ def memory_figures() -> dict[str, float]:
     # Linux counts kilobytes, macOS bytes.
     unit = 1 if sys.platform == "darwin" else 2**10
     figures = {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}
-    device = _jax_device_peak() if keras.backend.backend() == "jax" else _tensorflow_device_peak()
+    device = _device_peak()
     return figures if device is None else figures | {"device_memory_gb": device / 2**30}
 
 
-def _jax_device_peak() -> int | None:
-    statistics = jax.local_devices()[0].memory_stats()
-    return statistics.get("peak_bytes_in_use") if statistics else None
-
-
-def _tensorflow_device_peak() -> int | None:
+def _device_peak() -> int | None:
     gpus = tf.config.list_logical_devices("GPU")
     return tf.config.experimental.get_memory_info(f"GPU:{gpus[0].name.rsplit(':', 1)[1]}")["peak"] if gpus else None

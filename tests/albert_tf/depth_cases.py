@@ -125,22 +125,12 @@ def loss_of(encoder: AlbertEncoder, features: dict, outputs: dict):
 def trained(model: keras.Model, features: dict, loss=loss_of) -> dict[str, np.ndarray]:
     """The outputs in training and the gradients of `loss(model, features, outputs)` by the names of the weights."""
     values = [variable.value for variable in model.trainable_variables]
-    if keras.backend.backend() == "jax":
-        import jax
+    import tensorflow as tf  # Here, since models need none of it under JAX, where test_jax.py imports this file.
 
-        def run(values, features):
-            with keras.StatelessScope(zip(model.trainable_variables, values), collect_losses=True):
-                outputs = model(features, training=True)
-                return loss(model, features, outputs), outputs
-
-        (value, outputs), found = jax.jit(jax.value_and_grad(run, has_aux=True))(values, features)
-    else:
-        import tensorflow as tf
-
-        with tf.GradientTape() as tape:
-            outputs = model(features, training=True)
-            value = loss(model, features, outputs)
-        found = map(tf.convert_to_tensor, tape.gradient(value, values, unconnected_gradients="zero"))
+    with tf.GradientTape() as tape:
+        outputs = model(features, training=True)
+        value = loss(model, features, outputs)
+    found = map(tf.convert_to_tensor, tape.gradient(value, values, unconnected_gradients="zero"))
     outputs = {name: outputs[name] for name in outputs if name not in ("hidden_states", "attentions")}
     paths = [variable.path.split("/", 1)[-1] for variable in model.trainable_variables]
     return {"loss": value} | outputs | dict(zip(paths, found, strict=True))

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.training.devices import Devices
-from albert_tf.training.tensorflow_steps import TensorFlowSteps
+from albert_tf.training.steps import Steps
 from serving.exportable import ExportOptions, make_exportable
 from serving.exporting import save
 from serving.inference import InferenceEncoder
@@ -78,7 +78,7 @@ def test_a_training_step_is_traced_once_for_batches_of_all_lengths(make_model):
     model.compile(optimizer=keras.optimizers.Adam(), loss=loss, jit_compile=False)
     specs = {"input_ids": tf.TensorSpec([None, None], tf.int32)}, tf.TensorSpec([None], tf.int32)
     rows = [({"input_ids": np.ones((2, length), np.int32)}, np.zeros(2, np.int32)) for length in (8, 16, 12)]
-    steps = TensorFlowSteps(model, Devices(), jit_compile=False)
+    steps = Steps(model, Devices(), jit_compile=False)
     batches = steps.batches(lambda *_: tf.data.Dataset.from_generator(lambda: rows, output_signature=specs), True)
     for batch in batches():
         steps.train(batch)

@@ -50,7 +50,7 @@ class Relative(Extension):
     """
 
     name, order = "relative", 5
-    fuses = packs = False
+    packs = False
     no_exits = "exits look at a row's first token, and [CLS] is the last"
     published = ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length")
     choices = {"attention_type": ("bi", "uni")}

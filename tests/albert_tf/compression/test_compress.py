@@ -1,8 +1,6 @@
 """The whole way on a tiny BERT: what is learned and said. (How a run goes on after a kill: test_resume.py.)"""
 
-import dataclasses
 import json
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +22,6 @@ from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
 from tests.albert_tf.refusals import assert_refused, changed, lines, refused
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -125,19 +122,6 @@ def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, unmeasured, mo
     said = capsys.readouterr().out
     assert titles[:3] == measured and len(titles) > 4
     assert [title for title in titles if f"  {title} " in said] == titles[3:]
-
-
-@pytest.mark.slow
-def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    jax = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    jax |= {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    values = dataclasses.asdict(settings) | {"output_dir": str(tmp_path / "out")}
-    (tmp_path / "settings.json").write_text(json.dumps(values))
-    done = run_module("albert_tf.compress", f"--settings={tmp_path / 'settings.json'}", env=os.environ | jax)
-    assert done.returncode == 0, done.stderr[-2000:]
-    one, other = (report_of(folder)["phases"]["text"]["scores"]["likeness"] for folder in (straight, tmp_path / "out"))
-    assert one == pytest.approx(other, abs=2e-3)
 
 
 @pytest.mark.parametrize(("gigabytes", "asked"), [(0, 0), (1, 1)])

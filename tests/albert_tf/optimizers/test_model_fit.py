@@ -1,10 +1,5 @@
 """The optimizers under plain `model.compile` and `model.fit`, on a model with embeddings, TensorFlow and JAX."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -30,20 +25,6 @@ def test_every_way_of_using_them_trains(trained):
         assert np.abs(trained[f"{name} 0"] - trained[f"{clipped} 0"]).max() > 1e-4
     np.testing.assert_allclose(trained["scaled 0"], trained["plain 0"], atol=1e-6)
     np.testing.assert_allclose(trained["loss scaling 0"], trained["global_clipnorm 0"], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_tensorflow_and_jax_end_with_the_same_weights(trained, tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
-    environment["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-    command = [sys.executable, portable_fit.__file__, str(tmp_path / "jax.npz")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    under_jax = np.load(tmp_path / "jax.npz")
-    assert set(under_jax.files) == set(trained)
-    for name, value in trained.items():
-        np.testing.assert_allclose(under_jax[name], value, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(("norm", "length"), [("summed", 7.0), ("official", 5.0)])

@@ -118,30 +118,3 @@ def test_parts_and_xla_over_several_devices_equal_one(in_parts, tmp_path, strate
     processes = [start(settings, "-c", MIRRORED)] if strategy == "mirrored" else start_workers(settings)
     finish(*processes)
     assert_same_run(tmp_path / "two", Path(in_parts.output_dir))
-
-
-@pytest.mark.slow
-def test_two_jax_processes_equal_one_of_tensorflow(in_parts, tmp_path):
-    """They go on after TensorFlow's first step, as below; the last batch of an evaluation has too few rows for both."""
-    settings = dataclasses.replace(in_parts, output_dir=str(tmp_path / "two"))
-    pretraining.pretrain(settings, stop_step=1)
-    chief, other = finish(*start_workers(settings, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"))
-    assert "Resuming at step 1 of 3" in chief and "Resuming" not in other
-    assert_same_run(tmp_path / "two", Path(in_parts.output_dir))
-
-
-@pytest.mark.slow
-def test_jax_on_two_devices_goes_on_where_tensorflow_stopped_as_tensorflow_would(
-    settings, one_device, tmp_path, run_module
-):
-    """The two draw other first weights from one seed, so TensorFlow makes the first step."""
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "jax"))
-    pretraining.pretrain(settings, stop_step=1)
-    jax = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    (output,) = finish(start(dataclasses.replace(settings, strategy="data_parallel"), **jax))
-    assert "Resuming at step 1 of 3" in output
-    assert_same_run(tmp_path / "jax", one_device)
-    # The weights are the same, so the exports are, where there is one.
-    done = run_module("serving.export", f"--model={tmp_path}/jax", f"--output_dir={tmp_path}/exported", "--inputs=ids")
-    assert done.returncode == 0, done.stderr

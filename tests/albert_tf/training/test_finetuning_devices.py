@@ -1,7 +1,5 @@
 """Fine-tuning over several devices, and under JAX: the same figures, and each shape compiled once."""
 
-import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,6 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from tests.albert_tf.refusals import changed
 from tests.albert_tf.training.test_devices import DEVICES, assert_same_run, finish, start, start_workers
-from tests.albert_tf.training.trainers import at_step
 
 HERE = Path(__file__).parent
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
@@ -52,20 +49,3 @@ def test_two_workers_equal_one(settings, one_device, tmp_path):
     chief, other = finish(*start_workers(settings, module="run_finetuning"))
     assert "Starting at step 0 of 4" in chief and "Starting" not in other
     assert_same_run(tmp_path / "two", one_device, MEASURED)
-
-
-@pytest.mark.slow
-def test_jax_goes_on_where_tensorflow_stopped_and_compiles_each_shape_once(settings, one_device, tmp_path):
-    """On two devices. Its first weights would be others than TensorFlow's, so TensorFlow makes the first steps."""
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    two = changed(settings, f"--output_dir={tmp_path}/two")
-    # As a kill -9 after the third step would leave it: with the checkpoint of the second.
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        at_step(patch, 3, sys.exit)
-        finetuning.finetune(two)
-    two = changed(two, "--strategy=data_parallel")
-    (output,) = finish(start(two, str(HERE / "compilations.py"), XLA_FLAGS=XLA_FLAGS, **JAX))
-    assert "Resuming at step 2 of 4" in output
-    assert_same_run(tmp_path / "two", one_device, MEASURED)
-    # Operation by operation it would be some hundreds.
-    assert int(re.search(r"(\d+) compilations\n", output)[1]) < 150

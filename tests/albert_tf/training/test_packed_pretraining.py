@@ -3,7 +3,6 @@
 import dataclasses
 from types import SimpleNamespace
 
-import keras
 import numpy as np
 import pytest
 
@@ -73,14 +72,6 @@ def test_only_padding_is_packed(settings):
     assert shapes(settings, phase(settings, splits=full)) == [(16, 96)] * 6
 
 
-def test_under_jax_rows_are_shared_by_devices_and_not_by_processes(settings, monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    over_three = dataclasses.replace(phase(settings), replicas=3, batch_size=18)
-    assert {rows % 3 for rows, _ in shapes(settings, over_three)} == {0}
-    of_a_process = over_three.training(settings, 0, True)(1, 2, 1)
-    assert [len(batch["input_ids"]) for batch in of_a_process.take(3).as_numpy_iterator()] == [9] * 3
-
-
 def test_models_that_look_at_whole_rows_get_single_ones(settings):
     config = AlbertConfig.from_json(settings.config)
 
@@ -103,18 +94,13 @@ def test_an_evaluation_reads_no_more_batches_than_asked_for_however_devices_shar
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "strategy", "environment"),
-    [(("-c", MIRRORED), "mirrored", {}), ((), "none", {"KERAS_BACKEND": "jax"})],
-    ids=["two devices", "jax"],
-)
-def test_packed_rows_go_over_devices_and_under_jax(settings, code, strategy, environment, tmp_path):
-    settings = dataclasses.replace(settings, strategy=strategy)
+def test_packed_rows_go_over_devices(settings, tmp_path):
+    settings = dataclasses.replace(settings, strategy="mirrored")
     packed, single = (
         dataclasses.replace(settings, output_dir=str(tmp_path / name), pack_rows=pack)
         for name, pack in (("packed", True), ("single", False))
     )
-    finish(*[start(each, *code, **environment) for each in (packed, single)])
+    finish(*[start(each, "-c", MIRRORED) for each in (packed, single)])
     found, expected = (figures(tmp_path / name) for name in ("packed", "single"))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found, expected, rtol=2e-3)

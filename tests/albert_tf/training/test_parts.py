@@ -62,13 +62,6 @@ def test_what_is_computed_of_the_whole_batch_first_draws_no_other_dropout(monkey
 FOURTHS = [list(KINDS)[number::4] for number in range(4)]
 
 
-@pytest.mark.slow("jax")
-@pytest.mark.parametrize("kinds", FOURTHS)
-def test_a_batch_in_parts_under_jax(kinds):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    run(("-m", "tests.albert_tf.training.portable_parts"), kinds, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", FOURTHS)
 def test_a_batch_shared_by_devices_and_in_parts(kinds):

@@ -1,10 +1,6 @@
 """Permutation pre-training: memory from batch to batch. That it is the same interrupted is in test_resume.py."""
 
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading import load
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
-from tfrecords.base import files
 from tfrecords.permutation_reader import read_permutations
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -73,35 +68,3 @@ def test_a_dry_run_walks_every_path_and_keeps_nothing(settings, tmp_path, capsys
     pretraining.try_all_paths(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
     assert "dry run: trained, evaluated, stopped, resumed and loaded" in capsys.readouterr().out
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
-
-
-_UNDER_JAX = """
-import dataclasses, sys
-import numpy as np
-from albert_tf.checkpoints.formats import load_keras
-from albert_tf.training.pretraining import pretrain
-from albert_tf.training.pretraining_settings import PretrainingSettings
-from tfrecords.base import files
-
-settings = PretrainingSettings(**files.read_json(sys.argv[1]))
-straight, other = (dataclasses.replace(settings, output_dir=f"{settings.output_dir}/{name}") for name in "ab")
-pretrain(straight)
-pretrain(other, stop_step=3)
-pretrain(other)
-models = [load_keras(f"{run.output_dir}/last.keras", compile=True) for run in (straight, other)]
-for one, two in zip(*([*model.get_weights(), model.memory.to_numpy()] for model in models), strict=True):
-    np.testing.assert_array_equal(one, two)
-assert models[0].memory.to_numpy().all()
-print("equal")
-"""
-
-
-@pytest.mark.slow
-def test_under_jax_a_stopped_run_goes_on_to_the_same_bits(settings, tmp_path):
-    pytest.importorskip("jax")
-    changed = dataclasses.replace(settings, output_dir=str(tmp_path / "runs"))
-    files.write_json(tmp_path / "settings.json", dataclasses.asdict(changed))
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
-    command = [sys.executable, "-c", _UNDER_JAX, str(tmp_path / "settings.json")]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert ran.returncode == 0 and ran.stdout.endswith("equal\n"), ran.stderr

@@ -82,7 +82,6 @@ two phases | --second_train_data= => second_from_step=1 needs --second_train_dat
 two phases | --train_batch_size=7 => train_batch_size=7 must be a multiple
 two phases | --gradient_norm=official => =official cannot be combined with --gradient_accumulation_steps
 two phases | --gradient_norm=l1 => gradient_norm=l1 is unknown; choose one of summed, official
-two phases | --strategy=data_parallel => data_parallel needs KERAS_BACKEND=jax
 two phases | --strategy=multi_worker --gradient_accumulation_steps=1 => TF_CONFIG
 two phases | --strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored
 two phases | --walk=crawl => walk=crawl is unknown

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
-from albert_tf.training.tensorflow_steps import TensorFlowSteps
+from albert_tf.training.steps import Steps
 from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, LENGTH, WORDS, dataset_of, made
 
@@ -40,7 +40,7 @@ def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
             model.run_eagerly = True
             figures = {name: values[0] for name, values in model.fit(dataset, verbose=0).history.items()}
         else:
-            steps = TensorFlowSteps(model, Devices(), jit_compile=False)
+            steps = Steps(model, Devices(), jit_compile=False)
             for one in steps.batches(lambda *shares: dataset, training=True)():
                 steps.train(one)
             figures = steps.results()
@@ -60,7 +60,7 @@ def test_what_no_task_trains_is_not_warned_of(eagerly):
     before = keras.ops.convert_to_numpy(model.encoder.pooler.kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        steps = TensorFlowSteps(model, Devices(), jit_compile=False)
+        steps = Steps(model, Devices(), jit_compile=False)
         batches = steps.batches(lambda *shares: tf.data.Dataset.from_tensors(WORDS), training=True)
         steps.train(next(iter(batches())))
     np.testing.assert_array_equal(model.encoder.pooler.kernel, before)
