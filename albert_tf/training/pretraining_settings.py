@@ -167,7 +167,7 @@ class PretrainingSettings(TrainerSettings):
         if self.former_tokenizer and not (self.init_from and self.tokenizer):
             raise UserError(f"--former_tokenizer={self.former_tokenizer} needs --init_from=... and --tokenizer=...")
         for name in ("train_batch_size", "second_train_batch_size"):
-            if getattr(self, name) % (self.gradient_accumulation_steps or 1):
+            if getattr(self, name) % self.gradient_accumulation_steps:
                 raise UserError(
                     f"--{name}={getattr(self, name)} must be a multiple of "
                     f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
@@ -211,7 +211,7 @@ def shrunk(
         num_attention_heads=2, intermediate_size=64,
     )  # fmt: skip
     small.to_json(folder / "shrunk.json")
-    parts = settings.gradient_accumulation_steps or 1
+    parts = settings.gradient_accumulation_steps
     batch = rows * parts * replicas
     two_phases = bool(settings.second_train_data)
     return dataclasses.replace(

@@ -125,7 +125,7 @@ REFUSED = r"""
 --learned_exit --random_depth_min=2 => leave out --random_depth_min
 --init_from= --config=tiny.json --depth=3 => --depth is of the weights
 --strategy=multi_worker => needs the variable TF_CONFIG
---strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored, multi_worker, data_parallel
+--strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored, multi_worker
 --keep_head => --keep_head needs a model fine-tuned for the kind classification; that of --init_from=.* has None
 --keep_head --config=albert_tiny --init_from= => --keep_head is of the model of --init_from; leave it out
 --keep_head --init_from=WRONG/tuned => for the labels \['no', 'yes'\]; that of .* has \['a', 'b'\]

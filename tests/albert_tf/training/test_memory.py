@@ -57,7 +57,7 @@ def test_the_advice_is_the_smallest_number_of_parts_that_fits(tiny_settings, mon
     need = step_need(BASE, 512, 77, tiny_settings)
     assert 4096 % parts == 0 and need.of(4096 // parts) <= 0.8 * 24 * GIB < need.of(2 * 4096 // parts)
     assert line.startswith(f"a step of 4096 rows takes about {need.of(4096) / GIB:.1f} GiB; free: 24.0 GiB: it may not")
-    fitting = advice(tiny_settings, monkeypatch, gigabytes=24, gradient_accumulation_steps=parts)
+    fitting = advice(tiny_settings, monkeypatch, gigabytes=24, train_batch_size=4096, gradient_accumulation_steps=parts)
     assert fitting.endswith("; free: 24.0 GiB")
 
 

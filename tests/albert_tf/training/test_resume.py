@@ -31,7 +31,7 @@ CASES = [
     if kill != "time budget" or name == "two phases"
 ]
 # Figures of the machine.
-MEASURED = {"seconds", "tokens_per_second", "input_wait", "mfu", "memory_gb", "device_memory_gb"}
+MEASURED = {"seconds", "tokens_per_second", "input_wait", "memory_gb", "device_memory_gb"}
 
 
 def stored(path):

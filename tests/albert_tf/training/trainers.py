@@ -15,7 +15,7 @@ from albert_tf.compression import run as compression
 from albert_tf.compression.distillation import TextDistillation
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training import finetuning, loop, pretraining, utilisation
+from albert_tf.training import finetuning, loop, pretraining
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_pairs
@@ -137,7 +137,6 @@ def train(name: str, settings, folder: Path):
     with pytest.MonkeyPatch.context() as patch:
         # What the machine can do decides nothing.
         patch.setattr(compression, "milliseconds", lambda model: 1.0)
-        patch.setattr(utilisation, "matrix_rate", lambda dtype: 1e10)
         return KINDS[run].train(dataclasses.replace(settings, output_dir=str(folder)))
 
 
