@@ -27,7 +27,7 @@ from albert_tf.published import (
 from albert_tf.registry import KEYS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import read_json
-from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, inner_folder
+from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
 
 Config = TypeVar("Config")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -57,7 +57,7 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
 
 def find_config(name: str) -> Path | None:
     """Returns the configuration file for the path or hub model `name`; None for other names."""
-    found = find(name, _PART)
+    found = find(name, _needed)
     if name.endswith(".json") or not found.is_dir():
         return found if name.endswith(".json") else None
     inside = found / inner_folder(os.listdir(found), found.joinpath)
@@ -71,15 +71,12 @@ def _of_config(names: Sequence[str]) -> list[str]:
     return [name for pattern in CONFIG_FILES.split() for name in sorted(fnmatch.filter(names, pattern))]
 
 
-def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
+def _needed(name: str, listed: Sequence[str], fetch: Fetch) -> list[str]:
     inside = inner_folder(listed, fetch)
     names = _of_config([file.removeprefix(inside) for file in listed if file.startswith(inside)])
     if not names:
-        raise UserError(f"'{name}' has no configuration that is read here; it has {', '.join(listed)[:200]}")
-    return fetch(f"{inside}{names[0]}").parents[inside.count("/")]
-
-
-_PART = RepositoryPart((MODULES, *CONFIG_FILES.split()), _fetch_all)
+        raise nothing_read(name, listed, "configuration that is")
+    return [*(file for file in (MODULES,) if file in listed), f"{inside}{names[0]}"]
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:

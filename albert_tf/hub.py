@@ -13,7 +13,7 @@ from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, u
 from albert_tf.published import MODEL_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
-from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, read_modules
+from tfrecords.base.hub import MODULES, Fetch, find, nothing_read, read_modules
 from tfrecords.tokenizers.folder_files import tokenizer_files
 
 # What keras-hub downloads itself.
@@ -60,7 +60,7 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
     if allow_pickle:
         _permitted.add(os.fspath(path))
     is_permitted = os.fspath(path) in _permitted
-    found = find(path, _WITH_PICKLES if is_permitted else _MODEL, revision)
+    found = find(path, _with_pickles if is_permitted else _needed, revision)
     if not is_permitted and found.is_dir() and (pickle := _pickle_in(found)):
         raise UserError(_not_permitted(path, pickle))
     return found
@@ -80,8 +80,7 @@ def _not_permitted(name: str | os.PathLike, file: str) -> str:
     )
 
 
-def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool = False) -> Path:
-    # The weights are downloaded last, so that a cached folder with weights is complete.
+def _needed(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool = False) -> list[str]:
     if _ADAPTER in listed:
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"
@@ -98,21 +97,16 @@ def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: boo
         kind = str(module.get("type")).rsplit(".", 1)[-1]
         small += [f"{prefix}{_CONFIG}"] if kind != "Normalize" or f"{prefix}{_CONFIG}" in listed else []
         small += _weights(name, listed, prefix, fetch, allow_pickle) if kind == "Dense" else []
-    for file in small:
-        fetch(file)
     if unknown := unknown_names(file for file in here if "/" not in file):
         logging.warning("'%s' holds files that are not read: %s", name, ", ".join(unknown))
-    last = [fetch(file) for file in weights][-1]
-    return last.parents[weights[-1].count("/")]
+    return [*small, *weights]
 
 
 def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_pickle: bool) -> list[str]:
     names = (*_WHOLE, _KERAS_HUB[0], *_PICKLES)
     file = next((file for one in names if (file := f"{inside}{one}") in listed), None)
     if file is None:
-        read = ", ".join((*_WHOLE[:2], *_KERAS_HUB[:1]))
-        found = ", ".join(file for file in listed if not file.startswith("."))[:200]
-        raise UserError(f"'{name}' has no weights that are read here ({read}); it has {found or 'no files'}")
+        raise nothing_read(name, listed, f"weights ({', '.join((*_WHOLE[:2], *_KERAS_HUB[:1]))}) that are")
     if file.endswith(_PICKLES) and not allow_pickle:
         raise UserError(_not_permitted(name, file))
     if file.endswith(_KERAS_HUB):
@@ -134,5 +128,4 @@ def _matches(file: str) -> bool:
 
 
 _SMALL = tuple(file for kind in ("configuration", "tokenizer", "sentence-transformers") for file in READ[kind].split())
-_MODEL = RepositoryPart(_SMALL, _fetch_all)
-_WITH_PICKLES = RepositoryPart(_SMALL, functools.partial(_fetch_all, allow_pickle=True))
+_with_pickles = functools.partial(_needed, allow_pickle=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _LARGE = (".safetensors", ".h5", ".bin", ".keras")
 _INFO = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)(/revision/(?P<revision>.+))?")
+_TREE = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)")
 _RESOLVE = re.compile(r"/(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
 
 
@@ -51,6 +52,15 @@ def running() -> Iterator[Hub]:
         hub.server_close()
 
 
+def _entry(folder: Path, path: Path) -> dict:
+    content = path.read_bytes()
+    entry = {"type": "file", "path": str(path.relative_to(folder)), "size": len(content)}
+    entry["oid"] = hashlib.sha1(content).hexdigest()
+    if path.suffix in _LARGE:
+        entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 100}
+    return entry
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Hub
@@ -66,12 +76,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(f"{self.command} {self.path} {asked}".strip())
         if self.path.startswith("/cdn/"):
             return self._send_large(with_body)
-        found = _INFO.fullmatch(self.path.split("?")[0]) or _RESOLVE.fullmatch(self.path)
+        path = self.path.split("?")[0]
+        found = _TREE.fullmatch(path) or _INFO.fullmatch(path) or _RESOLVE.fullmatch(self.path)
         if found is None:
             return self._refuse(404, "EntryNotFound")
         name, revision = found["name"], found["revision"] or "main"
         if status := self.server.statuses.get(
-            name if found.re is _INFO else f"{name}/", self.server.statuses.get(name)
+            f"{name}/" if found.re is _RESOLVE else name, self.server.statuses.get(name)
         ):
             return self._refuse(status, "GatedRepo" if status in (401, 403) else "")
         if name not in self.server.folders:
@@ -83,6 +94,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
             values = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
             return self._send(json.dumps(values).encode(), {"Content-Type": "application/json"}, with_body)
+        if found.re is _TREE:
+            entries = [_entry(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()]
+            return self._send(json.dumps(entries).encode(), {"Content-Type": "application/json"}, with_body)
         path = folder / found["file"]
         if not path.is_file():
             return self._refuse(404, "EntryNotFound")

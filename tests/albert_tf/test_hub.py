@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def server(tmp_path, monkeypatch):
 
 def publish(*files: str, **configuration) -> None:
     """Puts a model on the server, whose files have a few bytes, and its weights 0.8 MB."""
-    for file in ("config.json", "vocab.txt", *files):
+    for file in (".gitattributes", "config.json", "vocab.txt", *files):
         path = PUBLISHED / file
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".safetensors":
@@ -85,14 +84,14 @@ def downloaded(folder: Path) -> list[str]:
 def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, expected):
     publish(*files.split())
     folder = find_model(NAMES)
-    assert downloaded(folder) == sorted(["config.json", "vocab.txt", *expected.split()])
+    assert downloaded(folder) == sorted([".gitattributes", "config.json", "vocab.txt", *expected.split()])
     assert folder.name == COMMIT and folder.is_relative_to(Path("cache").resolve())
     count = len(server.requests)
     assert find_model(NAMES) == folder and len(server.requests) == count
     forget()
     assert find_model(NAMES) == folder
-    # The next process asks which commit it is, and for no file.
-    assert [line.split("?")[0] for line in server.requests[count:]] == [f"GET /api/models/{NAMES}"]
+    # The next process asks which commit it is, and downloads no file.
+    assert not [line for line in server.requests[count:] if line.startswith(("GET /me", "GET /cdn"))]
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -155,7 +154,7 @@ def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch
     forget()
     assert find_model(NAMES) == folder
     # What another program left may lack the list of modules, of which the cache then knows nothing.
-    shutil.rmtree(Path("cache") / "models--me--model" / ".no_exist")
+    (folder / ".gitattributes").unlink()
     forget()
     assert find_model(NAMES) == folder and "may lack files that its page has (modules.json)" in caplog.text
     # A part alone is no model.
@@ -178,13 +177,13 @@ CASES = table(r"""
     - | bert | {} | a/b | | no folder 'a/b', and http\S+ has no model of this name
     - | bert | {"a/b": 403} | a/b | | 'a/b' is gated: accept its terms
     - | bert | {"a/b": 401} | a/b | | is gated: .* HF_TOKEN
-    model.safetensors | bert | {"me/model/": 403} | me/model | | 'me/model' is gated: .*its file 'config.json'
+    model.safetensors | bert | {"me/model/": 403} | me/model | | 'me/model' is gated: accept its terms
     - | bert | {"a/b": 500} | a/b | | cannot be reached \(status 500\)
     config.json | bert | {} | me/model | v9 | 'me/model' has no revision 'v9'
     config.json | bert | {} | me/model@v9 | | 'me/model' has no revision 'v9'
     model.safetensors | gpt2 | {} | me/model | | of type 'gpt2';
     pytorch_model.bin | bert | {} | me/model | | has its weights as a pickle alone
-    tf_model.h5 | bert | {} | me/model | | has no weights that are read here .*tf_model.h5
+    tf_model.h5 | bert | {} | me/model | | has no weights .*that are read here; it has .*tf_model.h5
     adapter_config.json | bert | {} | me/model | | is a PEFT adapter
     model.safetensors.index.json | bert | {} | me/model | | lacks the file 'model-1.safe
     - | bert | {} | runs/sst3 | | no 'sst3' in the folder 'runs'; did you mean 'sst2'

@@ -1,12 +1,11 @@
 """Downloads the needed files of a Hugging Face hub repository into the cache of `huggingface_hub`."""
 
-import contextlib
 import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -19,22 +18,14 @@ _FILES = (".keras", ".safetensors", ".bin", ".json", ".h5", ".index", ".txt", ".
 # The list of sentence-transformers' modules, which says in which folder the model lies.
 MODULES = "modules.json"
 _TIMEOUT_S = 30
-_ATTEMPTS = 3
-_BROKEN = ("ChunkedEncodingError", "RemoteProtocolError", "ReadError", "ReadTimeout", "ConnectionError")
 _LOGIN = "hf auth login, or set HF_TOKEN"
+# Every repository of the hub has this file: a cache without it lacks other files, too.
+_MARK = ".gitattributes"
 
 Fetch = Callable[[str], Path]
-
-
-class RepositoryPart(NamedTuple):
-    """Selects the files of a repository to download.
-
-    patterns: globs of the small files. `fetch_all(name, listed, fetch)` calls `fetch` for each needed file of `listed`,
-    and returns their folder.
-    """
-
-    patterns: tuple[str, ...]
-    fetch_all: Callable[[str, Sequence[str], Fetch], Path]
+# A function (name, listed, fetch) that returns which of a repository's `listed` files are needed, or raises UserError.
+# `fetch` downloads one that it has to read.
+Choose = Callable[[str, Sequence[str], Fetch], Sequence[str]]
 
 
 def read_modules(path: Path) -> list[dict[str, Any]]:
@@ -46,6 +37,12 @@ def read_modules(path: Path) -> list[dict[str, Any]]:
     return modules
 
 
+def nothing_read(name: str, listed: Iterable[str], what: str) -> UserError:
+    """Returns the error about a repository without any file that `what` could be read from."""
+    files = ", ".join(file for file in listed if not file.startswith("."))[:200]
+    return UserError(f"'{name}' has no {what} read here; it has {files or 'no files'}")
+
+
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     """Returns a model's folder in its repository: the first in modules.json, such as "0_Transformer/", or ""."""
     modules = read_modules(path := fetch(MODULES)) if MODULES in listed else []
@@ -53,7 +50,7 @@ def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     return "" if path_of_first == Path() else f"{path_of_first}/"
 
 
-def find(path: str | os.PathLike, part: RepositoryPart, revision: str = "") -> Path:
+def find(path: str | os.PathLike, choose: Choose, revision: str = "") -> Path:
     """Returns `path`, or downloads a hub model such as "albert/albert-base-v2@REVISION" and returns its folder.
 
     An existing path has priority. Raises UserError if the model cannot be found or downloaded.
@@ -77,7 +74,7 @@ def find(path: str | os.PathLike, part: RepositoryPart, revision: str = "") -> P
             f"there is no '{Path(text).name}' in the folder '{parent}'{near}; for the hub's model of this name give"
             f" '{text}@main'"
         )
-    return _download(found["name"], revision or found["revision"] or "", part)
+    return _download(found["name"], revision or found["revision"] or "", choose)
 
 
 def _library():
@@ -88,44 +85,36 @@ def _library():
 
 
 @functools.cache
-def _download(name: str, revision: str, part: RepositoryPart) -> Path:
-    endpoint = os.environ.get("HF_ENDPOINT")
+def _download(name: str, revision: str, choose: Choose) -> Path:
+    library, endpoint = _library(), os.environ.get("HF_ENDPOINT")
     try:
-        info = _library().HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
+        info = library.HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
+        listed = sorted(sibling.rfilename for sibling in info.siblings or [])
+        options = {"revision": revision or None, "endpoint": endpoint}
+
+        def fetch(file: str) -> Path:
+            # No alarm (B615): the revision is in the options.
+            return Path(library.hf_hub_download(name, _in(listed, file, name), **options))  # nosec B615
+
+        needed = [_in(listed, file, name) for file in choose(name, listed, fetch)]
+        folder = Path(library.snapshot_download(name, allow_patterns=[*needed, _MARK], **options))  # nosec B615
+    except UserError:
+        raise
     except Exception as error:
         # huggingface_hub passes on the errors of its HTTP libraries unchanged, so their types vary.
-        if _is_unreachable(error) and (cached := _cached(name, revision, part)):
+        if _is_unreachable(error) and (cached := _cached(name, revision, choose)):
             return cached
         raise UserError(_explained(error, name, revision)) from None
-
-    listed = sorted(sibling.rfilename for sibling in info.siblings or [])
-
-    def fetch(file: str) -> Path:
-        if file not in listed:
-            raise UserError(f"'{name}' lacks the file '{file}', which its other files ask for")
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return Path(_library().hf_hub_download(name, file, revision=info.sha, endpoint=endpoint))
-            except Exception as error:
-                # Each attempt goes on where the one before broke off; older versions of the library make but one.
-                if attempt == _ATTEMPTS or type(error).__name__ not in _BROKEN:
-                    raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from None
-        raise AssertionError("unreachable")
-
-    folder = part.fetch_all(name, listed, fetch)
-    # For `_cached`: the commit of the branch, and whether there are modules.
-    known = _library().try_to_load_from_cache
-    small = min((str(path.relative_to(folder)) for path in folder.rglob("*.json")), key=len, default="")
-    if small and known(name, small, revision=revision or None) != str(folder / small):
-        _note(name, small, revision, endpoint)
-    if known(name, MODULES, revision=info.sha) is None:
-        _note(name, MODULES, revision, endpoint)
+    # Where the hub fails meanwhile, the library returns what the cache has.
+    if missing := [file for file in needed if not (folder / file).is_file()]:
+        raise UserError(f"the download of '{name}' stopped before '{missing[0]}'; run the command again")
     return folder
 
 
-def _note(name: str, file: str, revision: str, endpoint: str | None) -> None:
-    with contextlib.suppress(Exception):
-        _library().hf_hub_download(name, file, revision=revision or None, endpoint=endpoint)
+def _in(listed: Sequence[str], file: str, name: str) -> str:
+    if file not in listed:
+        raise UserError(f"'{name}' lacks the file '{file}', which its other files ask for")
+    return file
 
 
 # Errors of the hub's library and of the HTTP libraries that its versions use, by name.
@@ -174,33 +163,22 @@ def _explained(error: Exception, name: str, revision: str) -> str:
     return f"cannot download '{name}' from {hub}: {first_line(error)}"
 
 
-def _cached(name: str, revision: str, part: RepositoryPart) -> Path | None:
-    options: dict[str, Any] = {
-        "revision": revision or None,
-        "local_files_only": True,
-        "allow_patterns": list(part.patterns),
-    }
+def _cached(name: str, revision: str, choose: Choose) -> Path | None:
+    options: dict[str, Any] = {"revision": revision or None, "local_files_only": True, "allow_patterns": []}
     try:
-        # No alarm (B615): the revision is in the options, and nothing is downloaded.
         folder = Path(_library().snapshot_download(name, **options))  # nosec B615
     except Exception:
         return None  # The library raises an error of its own for each way of not being there.
     listed = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     try:
-        part.fetch_all(name, listed, lambda file: _existing(folder / file))
+        for file in choose(name, listed, folder.joinpath):
+            _in(listed, file, name)
     except UserError as error:
         logging.warning("of '%s' the cache has a part: %s", name, error)
         return None
-    is_known = _library().try_to_load_from_cache(name, MODULES, revision=folder.name) is not None
     logging.warning(
         "'%s' is from the cache, since the hub cannot be asked: commit %s%s",
         *(name, folder.name),
-        "" if is_known or ".gitattributes" in listed else f"; it may lack files that its page has ({MODULES})",
+        "" if _MARK in listed else f"; it may lack files that its page has ({MODULES})",
     )
     return folder
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise UserError(f"it lacks '{path.name}'")
-    return path

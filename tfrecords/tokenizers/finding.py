@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, inner_folder
-from tfrecords.tokenizers.folder_files import FILES, MODEL, tokenizer_files
+from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
+from tfrecords.tokenizers.folder_files import MODEL, tokenizer_files
 from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def check_tokenizer(path: str | os.PathLike) -> Path:
     """Returns a tokenizer's path, after downloading one from the hub; raises UserError if there is none."""
-    found = find(path, _PART)
+    found = find(path, _needed)
     if not found.exists():
         raise UserError(
             f"tokenizer '{path}' does not exist; give a .model, a vocab .txt, a BPE's .json, a folder with one of them,"
@@ -21,14 +21,10 @@ def check_tokenizer(path: str | os.PathLike) -> Path:
     return found / inner_folder(os.listdir(found), found.joinpath) if found.is_dir() else found
 
 
-def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
+def _needed(name: str, listed: Sequence[str], fetch: Fetch) -> list[str]:
     inside = inner_folder(listed, fetch)
     here = [file.removeprefix(inside) for file in listed if file.startswith(inside)]
     if not (wanted := tokenizer_files(here)):
-        found = ", ".join(file for file in listed if not file.startswith("."))[:200]
-        raise UserError(f"'{name}' has no tokenizer that is read here; it has {found or 'no files'}")
+        raise nothing_read(name, listed, "tokenizer that is")
     wanted += [file for file in here if file == MODEL or file in SENTENCE_FILES]
-    return [fetch(f"{inside}{file}").parents[f"{inside}{file}".count("/")] for file in wanted][-1]
-
-
-_PART = RepositoryPart((MODULES, MODEL, *FILES.split(), *SENTENCE_FILES), _fetch_all)
+    return [*(file for file in (MODULES,) if file in listed), *(f"{inside}{file}" for file in wanted)]
