@@ -22,7 +22,6 @@ if TYPE_CHECKING or not is_our_command():
         AlbertRegressor,
         AlbertTokenClassifier,
     )
-    from albert_tf.models.early_exit import LearnedExit
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
     from albert_tf.models.span_predictor import AlbertSpanPredictor
@@ -42,7 +41,6 @@ _HOMES = {
     "AlbertMultipleChoice": "models.classifiers",
     "AlbertRegressor": "models.classifiers",
     "AlbertTokenClassifier": "models.classifiers",
-    "LearnedExit": "models.early_exit",
     "AlbertPretrainer": "models.pretrainer",
     "XlnetPretrainer": "permutation.pretrainer",
     "AlbertSentenceEmbedder": "models.sentence_embedder",
@@ -72,7 +70,6 @@ __all__ = [
     "AlbertSentenceEmbedder",
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
-    "LearnedExit",
     "PairTrainer",
     "Preprocessor",
     "TextPairs",

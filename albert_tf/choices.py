@@ -15,9 +15,7 @@ MAX_SEED = 2**32 - 1
 # Of checkpoints.
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
 # Criteria for early exit.
-EXIT_RULES = ("confidence", "patience", "learned", "movement")
-# The longest cycle that the equilibrium analysis looks for, in block runs.
-LONGEST_PERIOD = 12
+EXIT_RULES = ("confidence", "patience", "movement")
 
 
 class PairRule(NamedTuple):

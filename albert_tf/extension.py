@@ -56,7 +56,6 @@ class RowCost(NamedTuple):
         pairs: token pairs that have an attention score, over all steps.
         stored_pairs: those whose scores are stored for the backward pass.
         products: additional multiplications per token.
-        streams: residual vectors per token between steps; 0 means one.
     """
 
     length: int
@@ -65,7 +64,6 @@ class RowCost(NamedTuple):
     pairs: float
     stored_pairs: float
     products: int = 0
-    streams: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +127,6 @@ class Extension:
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns None, or factors [steps, inputs, rank] and [steps, rank, units] of a matrix to add to a kernel."""
         return None
-
-    def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns the factor that scales a half's output before the residual sum."""
-        return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
         """Returns `runner`, which runs the depth steps, or one that wraps it."""

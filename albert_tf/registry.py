@@ -66,7 +66,6 @@ _FOLDER = "albert_tf.extensions"
 # In the order of their variables. A new extension comes last, its layers below "depth_layers" on disk.
 REGISTRY = {
     "step_signal": Entry(("step_signal", "gate_init"), off="none"),
-    "hyper_connections": Entry(("hyper_connections", "gate_init")),
     "halting": Entry(("halting", "halting_threshold", "ponder_cost", "gate_init"), off="none"),
     "equilibrium": Entry(
         (
@@ -88,7 +87,6 @@ REGISTRY = {
     ),
     "window": Entry(("attention_window", "global_attention_every")),
     "distance_buckets": Entry(("relative_attention_num_buckets",)),
-    "residual_scaling": Entry(("residual_scaling",), off="none"),
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))

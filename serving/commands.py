@@ -31,7 +31,6 @@ COMMANDS = {
     "convert": ("albert_tf.convert_checkpoint", "convert weights between file formats"),
     "analyse": ("albert_tf.analysis", "count parameters and operations of configurations"),
     "layer-distances": ("albert_tf.analysis.layer_distances", "measure how each layer changes its input"),
-    "equilibrium": ("albert_tf.analysis.equilibrium", "measure how depth converges"),
     "export": ("serving.export", "write a model for TensorFlow Serving"),
     "export-again": ("serving.export_again", "write exports anew after an upgrade"),
     "litert": ("serving.litert", "write a model as one LiteRT file"),

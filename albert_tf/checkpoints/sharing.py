@@ -83,15 +83,7 @@ def unshare_blocks(model: Model) -> Model:
         if extension.walk:
             raise UserError("blocks that run until an equilibrium have no steps that could get weights of their own")
         changes |= extension.unshared()
-    other = share_blocks(model, config.replace(**changes))
-    before, after = encoder_of(model), encoder_of(other)
-    for kind in ("attention", "feed_forward"):
-        for step, half in enumerate(after.halves_of(kind)):
-            shared = before.halves_of(kind)[getattr(before.steps[step], kind)]
-            for variable in half.product("output").weights:
-                # An extension may scale branches by how often they run.
-                variable.assign(variable * (shared.branch_scale / half.branch_scale))
-    return other
+    return share_blocks(model, config.replace(**changes))
 
 
 def _check(source: AlbertConfig, config: AlbertConfig) -> None:

@@ -35,11 +35,8 @@ class TaskPhase:
 
     def tuning(self) -> FinetuningSettings:
         settings, whole = self.settings, self.whole
-        learned = getattr(whole, "learned_exit", None)
         own: dict[str, Any] = {name: getattr(settings, name) for name in _OF_BOTH_PHASES}
-        if learned:
-            own |= {"learned_exit": True, "exit_prior": learned.prior, "exit_beta": learned.beta}
-        elif getattr(whole, "exit_heads", []):
+        if getattr(whole, "exit_heads", []):
             own["early_exit"] = True
         if hasattr(whole, "joint"):
             own["span_head"] = "joint" if whole.joint else "plain"

@@ -72,7 +72,7 @@ class Equilibrium(Extension):
         repeated_segment(config)
 
     def conflicts(self) -> dict[str, str]:
-        names = ("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min", "untie_biases")
+        names = ("step_signal", "depth_lora_rank", "halting", "random_depth_min", "untie_biases")
         return dict.fromkeys(names, "a fixed point is of one function, the same at every step")
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:

@@ -47,8 +47,7 @@ class LayerKernels(Kernels):
         rate = self.config.hidden_dropout_prob
         if half == "feed_forward" and self.config.spec.drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
-        product, scale = self.product(half, "output", step, inside), self.half(half, step).branch_scale
-        product = product if scale == 1 else product * scale
+        product = self.product(half, "output", step, inside)
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
         return residual + product if self.is_pre else self.half(half, step).layer_norm(residual, product)
 

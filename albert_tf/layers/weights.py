@@ -1,6 +1,5 @@
 """The layers that hold the encoder's weights."""
 
-import math
 from typing import Any
 
 import keras
@@ -68,7 +67,6 @@ class Half(keras.layers.Layer, ExtensionOwner):
             put(self, "projections/dense", self.query)
             put(self, "projections/dense_2", self.value)
         self.name_on_disk()
-        self.branch_scale = math.prod(one.branch_scale(config, self.steps) for one in config.extensions)
 
     def build(self, input_shape: Any = None) -> None:
         if self.built:

@@ -13,7 +13,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.early_exit import EarlyExitModel, LearnedExit
+from albert_tf.models.early_exit import EarlyExitModel
 from tfrecords.base.errors import UserError
 
 
@@ -23,8 +23,7 @@ class ClassesModel(EarlyExitModel):
     Args:
         num_classes: 1 or more.
         dropout: rate before the dense layer.
-        early_exit: True adds a head for every depth step, so that a server may stop early; a LearnedExit also learns
-            when to stop.
+        early_exit: True adds a head for every depth step, so that a server may stop early.
         labels: the classes' names, by number; saved files and predictions use them.
 
     Raises:
@@ -36,7 +35,7 @@ class ClassesModel(EarlyExitModel):
         encoder: AlbertEncoder | AlbertConfig,
         num_classes: int,
         dropout: float = 0.1,
-        early_exit: bool | LearnedExit = False,
+        early_exit: bool = False,
         labels: Sequence[str] | None = None,
         **kwargs: Any,
     ):
@@ -130,7 +129,7 @@ class AlbertRegressor(EarlyExitModel):
 
     Args:
         dropout: rate before the dense layer.
-        early_exit: True adds a head for every depth step; a LearnedExit also learns when to stop.
+        early_exit: True adds a head for every depth step.
         activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
 
     Raises:
@@ -148,7 +147,7 @@ class AlbertRegressor(EarlyExitModel):
         self,
         encoder: AlbertEncoder | AlbertConfig,
         dropout: float = 0.1,
-        early_exit: bool | LearnedExit = False,
+        early_exit: bool = False,
         activation: str = "linear",
         **kwargs: Any,
     ):

@@ -10,15 +10,13 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
-from albert_tf.models.heads import ExitGate
 from tfrecords.base.errors import UserError
 
 
 class DenseHeadModel(EncoderModel):
     """Applies dropout and one dense layer to the result of the method `vectors`.
 
-    `inner_heads` is the number of further dense layers, for earlier depth steps; `gate_prior` is the
-    probability with which an untrained ExitGate lets a row exit after a step.
+    `inner_heads` is the number of further dense layers, for earlier depth steps.
     """
 
     needs_pooler = True
@@ -31,7 +29,6 @@ class DenseHeadModel(EncoderModel):
         units: int,
         dropout: float = 0.1,
         inner_heads: int = 0,
-        gate_prior: float | None = None,
         **kwargs: Any,
     ):
         super().__init__(encoder, pooler=self.needs_pooler, **kwargs)
@@ -41,24 +38,17 @@ class DenseHeadModel(EncoderModel):
         self.dropout = ResumableDropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = dense(config, units, dtype=self.dtype_policy, name="head")
         self.inner_heads = [dense(config, units, dtype=self.dtype_policy, name=f"exit_{i}") for i in range(inner_heads)]
-        self.exit_gate: Any = None
-        if gate_prior is not None:
-            self.exit_gate = ExitGate(config, gate_prior, dtype=self.dtype_policy, name="exit_gate")
         self.build((None,) * self.input_rank)
 
     def build(self, input_shape: Any = None) -> None:
         tokens = () if self.needs_pooler else (None,)
         for layer in (self.dropout, self.head, *self.inner_heads):
             layer.build((None, *tokens, self.encoder.config.hidden_size))
-        if self.exit_gate is not None:
-            self.exit_gate.build()
 
     def head_variables(self) -> dict[str, keras.Variable]:
         variables = variables_of("classifier", self.head)
         for i, head in enumerate(self.inner_heads):
             variables |= variables_of(f"exit_{i}", head)
-        for layer in () if self.exit_gate is None else (self.exit_gate.inner, self.exit_gate.score):
-            variables |= variables_of(f"exit_gate/{layer.name}", layer)
         return variables
 
     def vectors(self, features: Any, training: bool) -> Tensor:

@@ -23,10 +23,9 @@ class ExitRule:
         kind: "classification"; "regression"; "tagging", where all tokens must be decided; or "states", for an encoder
             without a head.
         name: "confidence": the largest probability reaches the threshold, or a regression's change is at most the
-            threshold. "patience": the answer stayed the same for `threshold` steps (arXiv:2006.04152). "learned": the
-            ExitGate's probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l -
-            h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state or, for "tagging" and "states",
-            those of all tokens.
+            threshold. "patience": the answer stayed the same for `threshold` steps (arXiv:2006.04152). "movement":
+            |h_l - h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state or, for "tagging" and
+            "states", those of all tokens.
         tolerance: largest change of a regression's number that "patience" ignores.
     """
 
@@ -76,16 +75,6 @@ class ExitRule:
             return ops.logical_and(moved <= threshold, has_before), unchanged
         return ops.max(ops.softmax(logits), axis=1) >= threshold, unchanged
 
-    def decide_by_state(self, evidence: Tensor, left: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each row stops, and its updated probability of having exited, `left`.
-
-        `evidence` is the ExitGate's logits or the `movement`, [rows].
-        """
-        if self.name == "movement":
-            return evidence < threshold, left
-        left = left + (1 - left) * ops.sigmoid(evidence)
-        return left > threshold, left
-
 
 def tokens_and_threshold(features: dict[str, Tensor], threshold: Any) -> tuple[Tensor, Tensor]:
     """Returns where the tokens are, bool [batch, sequence], and a threshold for each row, float32 [batch]."""
@@ -116,19 +105,19 @@ def relative(moved: Tensor, length: Tensor) -> Tensor:
 
 
 def leave(
-    rule: ExitRule, every: Sequence[Tensor], evidence: Sequence[Tensor], mask: Tensor, threshold: Tensor
+    rule: ExitRule, every: Sequence[Tensor], moved: Sequence[Tensor], mask: Tensor, threshold: Tensor
 ) -> dict[str, Tensor]:
     """Selects each row's answer at the step where it exits.
 
-    `every` has each step's logits or states, float32 [batch, ...]; `evidence`, float32 [batch] for each step but the
-    last, is for `decide_by_state`; `mask` is bool [batch, sequence].
+    `every` has each step's logits or states, float32 [batch, ...]; `moved`, float32 [batch] for each step but the
+    last, is for the rule "movement"; `mask` is bool [batch, sequence].
 
     Returns:
         dict of logits, shaped like one step's, and steps, int32 [batch], where rows exited.
     """
     batch, last, before = ops.shape(mask)[0], len(every), None
     answers = ops.shape(mask)[1] if rule.by_token else 1
-    memory = ops.zeros(batch * answers if rule.reads_answers else batch)
+    unchanged = ops.zeros(batch * answers)
     is_open, chosen, steps = ops.ones(batch, dtype="bool"), ops.zeros_like(every[0]), ops.zeros(batch, dtype="int32")
     for step, logits in enumerate(every, 1):
         chosen = ops.where(ops.reshape(is_open, (-1, *[1] * (len(logits.shape) - 1))), logits, chosen)
@@ -138,11 +127,11 @@ def leave(
         if rule.reads_answers:
             flat = ops.reshape(logits, (-1, logits.shape[-1]))
             before = ops.full_like(flat, float("inf")) if before is None else before
-            decided, memory = rule.decide(flat, before, memory, ops.repeat(threshold, answers))
+            decided, unchanged = rule.decide(flat, before, unchanged, ops.repeat(threshold, answers))
             before, decided = flat, ops.reshape(decided, (-1, answers))
             decided = ops.all(ops.logical_or(decided, ops.logical_not(mask)) if rule.by_token else decided, axis=1)
         else:
-            decided, memory = rule.decide_by_state(evidence[step - 1], memory, threshold)
+            decided = moved[step - 1] < threshold
         is_open = ops.logical_and(is_open, ops.logical_not(decided))
     return {"logits": chosen, "steps": steps}
 

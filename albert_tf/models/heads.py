@@ -1,6 +1,5 @@
 """Heads on an encoder, and pooling."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -119,32 +118,6 @@ class MaskedLMHead(TiedLMHead):
 
     def transformed(self, vectors: Tensor) -> Tensor:
         return self.layer_norm(self.dense(vectors))
-
-
-class ExitGate(keras.layers.Layer):
-    """Scores whether a row may stop after a step, from its first token's states after this and the previous step.
-
-    Like PALBERT's lambda layer (arXiv:2204.03276), but with one hidden layer instead of three. Initially a row exits
-    with probability `prior`.
-    """
-
-    def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.config, self.prior = config, prior
-        own = {"dtype": self.dtype_policy}
-        self.inner = dense(config, config.hidden_size, activation="tanh", name="inner", **own)
-        start = keras.initializers.Constant(math.log(prior / (1 - prior)))
-        self.score = dense(config, 1, bias_initializer=start, name="score", **own)
-
-    def build(self, input_shape: Any = None) -> None:
-        self.inner.build((None, 2 * self.config.hidden_size))
-        self.score.build((None, self.config.hidden_size))
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape[:-1]
-
-    def call(self, state: Tensor, before: Tensor) -> Tensor:
-        return ops.cast(self.score(self.inner(ops.concatenate([state, before], axis=-1)))[..., 0], "float32")
 
 
 class JointSpanHead(keras.layers.Layer):

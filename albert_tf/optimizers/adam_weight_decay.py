@@ -16,10 +16,9 @@ from albert_tf.choices import GRADIENT_NORMS
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-# Norms and biases, and weights of extensions that are not factors of a product. All weights of hyper-connections count
-# as factors: runs collapsed where Lamb updated their gates, biases and signals like biases.
+# Norms and biases, and weights of extensions that are not factors of a product.
 NOT_DECAYED = (
-    *("LayerNorm", "layer_norm", "final_norm", r"(?<!depth_connections/)bias"),
+    *("LayerNorm", "layer_norm", "final_norm", "bias"),
     r"depth_(signal|halting|injection)/(gate|table)",
 )
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.metrics import f1
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables import DataRow, Table
@@ -37,7 +36,7 @@ class MultilabelTask(TextTask):
             row[list(example.label)] = 1
         return values
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertClassifier(encoder, len(self.labels), dropout, early_exit, multi_label=True)
 
     def score(

@@ -12,7 +12,6 @@ from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -234,7 +233,7 @@ class PairsTask(StreamedTask):
         documents = [_encoded(self.teacher.encode_document, column) for column in others]
         return np.stack([_encoded(self.teacher.encode_query, anchors), *documents], axis=1)
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return PairTrainer(AlbertSentenceEmbedder(encoder, **self.head), self.loss)
 
     def saved(self, model: keras.Model) -> keras.Model:

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertMultipleChoice
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.table_files import find_tables
 from albert_tf.tasks.tables import DataRow, Table, read_json_lines, write_table
@@ -80,7 +79,7 @@ class RaceTask(Task):
         labels = np.array([example.label for example in examples], np.int32)
         return FeatureRows(tokens, {"label": labels}, rows.pad_id, target="label", truncation=truncation)
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertMultipleChoice(encoder, dropout)
 
     def score(

@@ -15,14 +15,13 @@ OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
 # Settings of --task=pairs alone, and of all tasks but this.
 _OF_PAIRS = ("loss", "symmetric", "margin", "matryoshka_dims", "negative_columns", "query_prompt", "document_prompt")
 _NOT_OF_PAIRS = (
-    *("keep_head", "early_exit", "learned_exit", "class_weights", "classifier_dropout", "distillation_weight"),
+    *("keep_head", "early_exit", "class_weights", "classifier_dropout", "distillation_weight"),
     *("span_head", "exclude_ids"),
 )
 # Settings of a flag alone.
 _OF_FLAG = {
     "data_file": ("dev_fraction", "split_seed", "encoding"),
     "teacher": ("distillation_weight",),
-    "learned_exit": ("exit_prior", "exit_beta"),
 }
 
 
@@ -138,13 +137,6 @@ class FinetuningSettings(TrainerSettings):
         -1.0, help="dropout before the head; -1: the task's own", at_least=0, below=1, also={-1: "for the task's own"}
     )
     early_exit: bool = setting(False, help="train a head after every layer, so that a row may stop early")
-    learned_exit: bool = setting(False, help="like --early_exit, and learn when to stop, as PALBERT does")
-    exit_prior: float = setting(
-        0.1, help="probability of leaving after each step, in the prior of --learned_exit", above=0, below=1
-    )
-    exit_beta: float = setting(
-        0.5, help="weight of the divergence from that prior in the loss of --learned_exit", at_least=0
-    )
     length_buckets: bool = setting(
         True, help="put rows of similar length into a batch; otherwise pad every batch to --max_seq_length"
     )
@@ -222,7 +214,7 @@ class FinetuningSettings(TrainerSettings):
             raise UserError("--depth is of the weights of --init_from; say num_hidden_layers in --config")
         if self.config and self.keep_head:
             raise UserError("--keep_head is of the model of --init_from; leave it out beside --config")
-        if self.random_depth_min > 0 and (self.early_exit or self.learned_exit):
+        if self.random_depth_min > 0 and self.early_exit:
             raise UserError("exits train every depth with every batch; leave out --random_depth_min")
         for flag, names in _OF_FLAG.items():
             if not getattr(self, flag) and (given := self.given(names)):

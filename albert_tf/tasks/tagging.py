@@ -14,7 +14,6 @@ from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.table_files import find_table
@@ -121,7 +120,7 @@ class TaggingTask(StreamedTask):
     ) -> TaggedRows:
         return tagged_rows(examples, tokenizer, max_seq_length, training)
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertTokenClassifier(encoder, len(self.labels), dropout, early_exit)
 
     def score(

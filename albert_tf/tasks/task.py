@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -77,7 +76,7 @@ class Task(abc.ABC):
         """Makes features from a part of the examples, with labels if `training`."""
 
     @abc.abstractmethod
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         """Puts a new head on the encoder; with `early_exit`, a head for every depth step."""
 
     def compile_arguments(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.cells import listed as listed_cell
 from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.metrics import METRICS
@@ -154,7 +153,7 @@ class TextTask(StreamedTask):
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
         return "label", np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         if self.labels is None:
             return AlbertRegressor(encoder, dropout, early_exit)
         return AlbertClassifier(encoder, len(self.labels), dropout, early_exit)

@@ -10,7 +10,6 @@ import keras
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
@@ -154,8 +153,7 @@ class Finetuning(Training):
         encoder = AlbertEncoder(
             self.config, dtype=settings.dtype_policy, seed=settings.seed, pooler=self.task.needs_pooler
         )
-        exits = LearnedExit(settings.exit_prior, settings.exit_beta) if settings.learned_exit else settings.early_exit
-        model = self.task.create_model(encoder, settings.classifier_dropout, exits)
+        model = self.task.create_model(encoder, settings.classifier_dropout, settings.early_exit)
         if self.inputs.source is not None:
             keeps_head = settings.keep_head or self.task.keeps_head
             fresh = copy_weights(self.inputs.source, model if keeps_head else encoder)

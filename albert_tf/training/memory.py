@@ -24,9 +24,8 @@ _COPIES = 6
 # Numbers kept for the backward pass: of each token and block so many times hidden_size and intermediate_size, of each
 # pair of tokens and head, of each predicted word and vocabulary entry.
 _HIDDEN, _INTERMEDIATE, _ATTENTION, _VOCABULARY = 8.0, 3.1, 2.1, 2.0
-# The same numbers for a residual stream (times hidden_size) and for a "glu" gate (times intermediate_size), fitted to a
-# small model on a CPU.
-_STREAM, _GATE = 1.5, 1.6
+# The same number for a "glu" gate (times intermediate_size), fitted to a small model on a CPU.
+_GATE = 1.6
 _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
 
 
@@ -44,11 +43,11 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
     """Estimates a step's memory for rows of `length` tokens with `predictions` masked words."""
     work = work_of(config, length, predictions if settings.objective == "permutation" else 0)
     gate = _GATE * (config.feed_forward == "glu")
-    block = work.length * (_HIDDEN + _STREAM * work.streams) * config.hidden_size
+    block = work.length * _HIDDEN * config.hidden_size
     block += work.length * (_INTERMEDIATE + gate) * config.intermediate_size
     block += _ATTENTION * config.num_attention_heads * work.stored_pairs / config.num_steps
     # Recomputing keeps each block's input, and all of one block at a time.
-    inputs = work.length * max(work.streams, 1) * config.hidden_size
+    inputs = work.length * config.hidden_size
     kept = block + work.stored_steps * inputs if settings.walk == "recompute" else work.stored_steps * block
     numbers = kept + _VOCABULARY * predictions * config.vocab_size
     copies = _COPIES + (settings.gradient_accumulation_steps != 1)

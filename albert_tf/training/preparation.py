@@ -70,9 +70,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
     if task is None:
         settings, _ = resolve_data(settings)
         task = create_task(settings)
-    if (settings.early_exit or settings.learned_exit) and task.kind not in EARLY_EXIT_KINDS:
-        flag = "--learned_exit" if settings.learned_exit else "--early_exit"
-        raise UserError(f"{flag} is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
+    if settings.early_exit and task.kind not in EARLY_EXIT_KINDS:
+        raise UserError(f"--early_exit is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
     training = task.stream("train")
     if training is None:
         raise UserError(

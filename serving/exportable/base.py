@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import tensorflow as tf
 
 from albert_tf.layers.padded import summary_columns
-from albert_tf.models.early_exit import EarlyExitModel, check_exit
+from albert_tf.models.early_exit import EarlyExitModel
 from serving.cpu import CpuCheck
 from serving.exportable.decoding import Decoder
 from serving.exportable.inputs import (
@@ -110,8 +110,6 @@ class Exportable(tf.Module, abc.ABC):
         # A closure holds them, since attributes of a module are saved.
         exits = self._exits(model)
         self.exit_heads = lambda: exits
-        if options.exit_rule != "learned":
-            self.encoder.exit_gate = None
         self.add_head(model)
 
     def add_head(self, model) -> None:
@@ -120,8 +118,6 @@ class Exportable(tf.Module, abc.ABC):
     def _exits(self, model) -> list:
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
             raise UserError("early exit by movement is not offered with relative positions; leave it out")
-        if self.options.exit_rule == "learned":
-            check_exit(ExitRule(self.exit_kind, "learned"), model)
         if self.options.exit_rule == "movement":
             if isinstance(model, EarlyExitModel):
                 return model.exit_heads or [model.head] * self.encoder.config.num_steps

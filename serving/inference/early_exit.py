@@ -12,7 +12,7 @@ from albert_tf.base import Tensor
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from albert_tf.models.exit_rules import ExitRule, relative
-from serving.inference.layers import ExportedDense, array, arrays
+from serving.inference.layers import array
 from serving.inference.rows import FlatRows
 from serving.inference.tables import Tables, missing, ranges
 
@@ -32,26 +32,12 @@ class State(NamedTuple):
     threshold: Tensor  # [rows]
     cell: Tensor  # [answers], where they go in the results
     before: Tensor  # [answers, units]; no units where the rule reads states
-    memory: Tensor  # what the rule remembers, [answers], or [rows] where it reads states
+    unchanged: Tensor  # [answers], the number of steps since each answer changed
     logits: Tensor  # [all answers, units], results so far
     steps: Tensor  # [batch], results so far
     tables: Tables
     features: dict[str, Tensor]  # of the rows
     tokens: Tensor  # [tokens], where they are in the flat batch, if there are features
-
-
-class Gate(tf.Module):
-    """A float32 ExitGate: scores whether a row may leave, from its vectors of two successive steps."""
-
-    def __init__(self, gate):
-        super().__init__()
-        self.inner, self.score = (
-            ExportedDense(*arrays(gate.inner), tf.float32),
-            ExportedDense(*arrays(gate.score), tf.float32),
-        )
-
-    def __call__(self, state: Tensor, before: Tensor) -> Tensor:
-        return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
 
 
 def exit_early(
@@ -87,7 +73,7 @@ class _ExitRunner(Runner):
             threshold=tf.gather(threshold, batch.order),
             cell=cell,
             before=tf.fill([tf.size(cell), units if reads_answers else 0], float("inf")),
-            memory=tf.zeros([tf.size(cell) if reads_answers else batch.size]),
+            unchanged=tf.zeros([tf.size(cell)]),
             logits=tf.zeros([answers, units]),
             steps=tf.zeros([batch.size], tf.int32),
             tables=self.rows.tables,
@@ -123,17 +109,18 @@ class _ExitRunner(Runner):
         logits = self.answer(vectors, step)
         if self.rule.reads_answers:
             threshold = tf.gather(state.threshold, row)
-            decided, memory = self.rule.decide(logits, state.before, state.memory, threshold)
+            decided, unchanged = self.rule.decide(logits, state.before, state.unchanged, threshold)
             decided = self._sums(state, row, tf.cast(~decided, tf.float32)) == 0
             state = state._replace(before=logits)
         else:
-            evidence = self._evidence(state, row, vectors, hidden, before())
-            decided, memory = self.rule.decide_by_state(evidence, state.memory, state.threshold)
+            moved = vectors - self._vectors(state, before())
+            squares = (self._sums(state, row, tf.reduce_sum(one * one, axis=1)) for one in (moved, vectors))
+            decided, unchanged = relative(*squares) < state.threshold, state.unchanged
         done = step + 1
         was_open = tf.gather(state.is_open, row)[:, tf.newaxis]
         return state._replace(
             is_open=state.is_open & ~decided & (done < self.config.num_steps),
-            memory=memory,
+            unchanged=unchanged,
             logits=_put(state.logits, state.cell, tf.where(was_open, logits, tf.gather(state.logits, state.cell))),
             steps=_put(state.steps, state.row, tf.where(state.is_open, done, tf.gather(state.steps, state.row))),
         )
@@ -156,13 +143,6 @@ class _ExitRunner(Runner):
             return values
         is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
         return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
-
-    def _evidence(self, state: State, row: Tensor, vectors: Tensor, hidden: Tensor, before: Tensor) -> Tensor:
-        if self.rule.name == "movement":
-            moved = vectors - self._vectors(state, before)
-            return relative(*(self._sums(state, row, tf.reduce_sum(one * one, axis=1)) for one in (moved, vectors)))
-        firsts = (tf.cast(tf.gather(one, state.tables.starts), tf.float32) for one in (hidden, before))
-        return self.encoder.exit_gate(*firsts)
 
     def _leave(self, state: State) -> State:
         lengths = state.tables.lengths
@@ -189,7 +169,7 @@ class _ExitRunner(Runner):
             threshold=tf.gather(state.threshold, stay),
             cell=tf.gather(state.cell, answers),
             before=tf.gather(state.before, answers),
-            memory=tf.gather(state.memory, answers if self.rule.reads_answers else stay),
+            unchanged=tf.gather(state.unchanged, answers),
             tables=rows.tables,
             features=rows.features,
             tokens=state.tokens if cells is None else cells,

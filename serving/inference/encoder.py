@@ -15,7 +15,7 @@ from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import NEEDS, describe_needs
 from serving.inference.calibration import quantize_encoder
 from serving.inference.compiled import FLAG, CompiledSteps
-from serving.inference.early_exit import Gate, exit_early
+from serving.inference.early_exit import exit_early
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
 from serving.inference.layers import ExportedEmbeddings, dense, norm, norm_in_one_pass
 from serving.inference.options import InferenceOptions, check_runs_here
@@ -47,10 +47,7 @@ def make_encoder(
     """
     encoder = getattr(model, "encoder", model)
     options = (options or InferenceOptions()).resolved(encoder.config)
-    made = InferenceEncoder(encoder, options, calibration, max_seq_length)
-    gate = getattr(model, "exit_gate", None)
-    made.exit_gate = None if gate is None else Gate(gate)
-    return made
+    return InferenceEncoder(encoder, options, calibration, max_seq_length)
 
 
 class SummaryLoop(DepthLoop):
@@ -70,7 +67,6 @@ class SummaryLoop(DepthLoop):
 class InferenceEncoder(tf.Module):
     """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
-    exit_gate: Gate | None = None
     # Whether extensions are used without their export versions, and the class for batches of several rows.
     is_plain, rows_class = False, FlatRows
 
@@ -173,14 +169,12 @@ class InferenceEncoder(tf.Module):
             at padding; for "states", not logits but the outputs of `__call__`.
 
         Raises:
-            UserError: The number of heads is wrong, or a "learned" rule lacks its gate.
+            UserError: The number of heads is wrong.
         """
         check_exits(self.config)
         count = self.config.num_steps
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
-        if rule.name == "learned" and self.exit_gate is None:
-            raise UserError("early exit by learned needs a model that has learned when to leave: --learned_exit")
         features = {} if segment_ids is None else {"segment_ids": segment_ids}
         runner, state = self._begin(input_ids, lengths, segment_ids, input_mask, {})
         results = exit_early(self, runner, state, exit_heads, threshold, rule, features)

@@ -116,7 +116,7 @@ class AttentionHalf(tf.Module):
         kernels, biases = zip(*(arrays(half.product(name)) for name in names))
         kernel, bias = join(kernels, what="kernel"), join(biases, what="bias")
         self.query_key_value = block_dense(kernel, bias, dtype, weights_first)
-        self.output = block_dense(*_output(half), dtype, weights_first)
+        self.output = block_dense(*arrays(half.product("output")), dtype, weights_first)
         pairs = _low_rank(extensions, owner, half)
         if own := [name for name in names if name in pairs]:
             a, b = (dict(zip(own, parts)) for parts in zip(*(pairs.pop(name) for name in own)))
@@ -150,7 +150,7 @@ class FeedForwardHalf(tf.Module):
         hidden_act = half.config.hidden_act if self.is_fused else None
         self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, returns_transposed=transposed)
         self.gate = None if half.gate is None else make(*arrays(half.gate), returns_transposed=transposed)
-        self.output = make(*_output(half), reads_transposed=transposed)
+        self.output = make(*arrays(half.product("output")), reads_transposed=transposed)
         self.layer_norm = norm(half.layer_norm, dtype)
 
 
@@ -167,17 +167,10 @@ def _joined(
     return np.concatenate([query * config.head_size**-0.5, key, value], axis=-1)
 
 
-def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
-    (kernel, bias), scale = arrays(half.product("output")), np.float32(half.branch_scale)
-    return kernel * scale, bias * scale
-
-
 def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
     every = {
         name: [pair for one in extensions if (pair := one.low_rank(owner, name)) is not None] for name in half.names
     }
-    scale = np.float32(half.branch_scale)
-    every["output"] = [(a, b * scale) for a, b in every["output"]]
     return {
         name: tuple(np.concatenate(parts, axis=axis) for parts, axis in zip(zip(*pairs), (2, 1)))
         for name, pairs in every.items()

@@ -94,7 +94,7 @@ def test_commands_have_the_flags_that_pages_give_them(page, flags_of):
 
 def test_the_extension_that_the_guide_adds_is_the_librarys_own():
     (code, *_) = [block.text for block in blocks(ROOT / "docs/guide/extensions.md") if block.language == "python"]
-    assert code in (ROOT / "albert_tf/extensions/residual_scaling.py").read_text("utf-8")
+    assert code in (ROOT / "albert_tf/extensions/step_signal.py").read_text("utf-8")
 
 
 SNIPPETS = [(page, block) for page in WITH_COMMANDS for block in blocks(page) if block.language == "python"]

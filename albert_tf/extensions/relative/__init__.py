@@ -82,7 +82,7 @@ class Relative(Extension):
             "halting": "memory and targets are of tokens that all go on",
         }
         if self.memory_length:
-            names = ("step_signal", "hyper_connections", "random_depth_min", "equilibrium_solver", "norm_position")
+            names = ("step_signal", "random_depth_min", "equilibrium_solver", "norm_position")
             excluded |= dict.fromkeys(names, f"the memory_length {self.memory_length} is of a fixed plan's steps")
         return excluded
 

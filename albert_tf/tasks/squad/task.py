@@ -5,7 +5,6 @@ from typing import Any
 import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers, write_answers
 from albert_tf.tasks.squad.data import SquadExample, check_places, read_ids, read_squad, without
@@ -87,7 +86,7 @@ class SquadTask(Task):
     ) -> SpanRows:
         return make_rows(examples, tokenizer, max_seq_length, training)
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         # A plain head's starts may fall into the question's best ends; more of them cost nothing.
         start_top = 5 if self.joint else 20
         return AlbertSpanPredictor(
