@@ -64,8 +64,6 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
             "albert_tf.analysis.layer_distances --models=no --tokenizer=no --input=no --output_dir=o",
             "no model at 'no'",
         ),
-        ("albert_tf.analysis.equilibrium --model=. --tokenizer=no --text=a --output_dir=o", "'no' does not exist"),
-        ("albert_tf.analysis.equilibrium --model=. --input=no --output_dir=o", "corpus 'no' matches no file"),
         ("serving.export --model=no --output_dir=o", "no model at 'no'"),
         ("serving.export --model=. --output_dir=o --tokenizer=no", "tokenizer 'no' does not exist"),
         ("serving.export --model=. --output_dir=o --calibration_text=no", "cannot read --calibration_text=no"),
@@ -80,7 +78,7 @@ def test_nor_do_missing_files(run_module, command, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("module", ["serving.export", "serving.litert", "albert_tf.analysis.equilibrium"])
+@pytest.mark.parametrize("module", ["serving.export", "serving.litert"])
 def test_nor_do_wrong_flags(run_module, module):
     ended = run_module(module, "--no_such=1", without_tensorflow=True)
     assert ended.returncode == 2 and "Unknown command line flag 'no_such'" in ended.stderr

@@ -198,5 +198,5 @@ def test_every_extension_is_stored():
     others = {"inner_group_num", "always_project", "initializer_range", "gate_init", "rotary_theta"}
     others |= {"depth_lora_target", "hidden_dropout_prob", "attention_probs_dropout_prob"}
     others |= {"halting_threshold", "ponder_cost", "equilibrium_phantom_steps", "equilibrium_damping"}
-    others |= {"extensions", "unused", "residual_scaling"}
+    others |= {"extensions", "unused"}
     assert {*albert_tf.AlbertConfig.__dataclass_fields__, *KEYS} - stored == others

@@ -41,7 +41,7 @@ RELATIVE = {"position_type": "relative", "untie_biases": True, "num_hidden_layer
 WINDOW = {"attention_window": 3, "global_attention_every": 2}
 BUCKETS = {"relative_attention_num_buckets": 8, "position_offset": 2}
 EVERYTHING = dict(
-    step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x3", halting="act",
+    step_signal="sinusoid", depth_lora_rank=2, depth_plan="1+1x3", halting="act",
     attention_window=3,
 )  # fmt: skip
 # A number of steps, since rows that stop by a tolerance may do so a step apart.
@@ -55,7 +55,7 @@ CONFIGS: dict[str, dict] = json.loads("""{
     "learned signal": {"step_signal": "learned", "sharing": "ffn", "depth_plan": "1+1x3"},
     "low rank of one half": {"depth_lora_rank": 2, "depth_lora_target": "attention", "depth_plan": "2x2r"},
     "act": {"halting": "act", "halting_threshold": 0.05},
-    "tensor2tensor's act": {"halting": "act_t2t", "hyper_connections": 2, "num_hidden_layers": 3},
+    "tensor2tensor's act": {"halting": "act_t2t", "num_hidden_layers": 3},
     "random depth": {"num_hidden_layers": 6, "depth_plan": "1+1x4+1", "random_depth_min": 3}
 }""") | {
     "window every other step": WINDOW | {"num_hidden_layers": 5},
@@ -65,7 +65,6 @@ CONFIGS: dict[str, dict] = json.loads("""{
     "memory": RELATIVE | {"memory_length": 4, "attention_type": "uni", "clamp_length": 3},
     "distance buckets": BUCKETS | {"num_hidden_layers": 3},
     "distance buckets, packed": BUCKETS | {"depth_plan": "1+1x2", "num_hidden_layers": 3, "norm_position": "pre"},
-    "residual scaling": {"residual_scaling": "depth", "num_hidden_layers": 3, "depth_plan": "1+1x2"},
     "everything": EVERYTHING,
 }
 EQUILIBRIA = {

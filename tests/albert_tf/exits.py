@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
+from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from tests.albert_tf.depth_cases import filled, small
 
 CONFIG = small()
 LENGTHS = np.array([[9], [3], [5], [9], [1], [7]])
 MASK = (np.arange(9) < LENGTHS).astype("int32")
 FEATURES = {"input_ids": np.random.default_rng(0).integers(5, 40, (6, 9)).astype("int32"), "input_mask": MASK}
-LEARNED = LearnedExit(prior=0.2, beta=0.7)
 KINDS = {
     "classifier": lambda exits: AlbertClassifier(CONFIG, 4, 0.0, exits),
     "regressor": lambda exits: AlbertRegressor(CONFIG, 0.0, exits),
@@ -22,5 +21,5 @@ TARGETS = {
 }
 
 
-def make(kind, exits=LEARNED):
+def make(kind, exits=True):
     return filled(KINDS[kind](exits))

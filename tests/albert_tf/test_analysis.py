@@ -12,11 +12,8 @@ from albert_tf.analysis.__main__ import CostSettings
 from albert_tf.analysis.__main__ import main as print_costs
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.distances import Distance, layer_distances, write_csv, write_plot
-from albert_tf.analysis.equilibrium import EquilibriumSettings
-from albert_tf.analysis.equilibrium import main as run_on
 from albert_tf.analysis.layer_distances import LayerDistancesSettings
 from albert_tf.analysis.layer_distances import main as measure
-from albert_tf.choices import LONGEST_PERIOD
 from albert_tf.conversion import convert
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import batch, small, table
@@ -92,15 +89,8 @@ def test_commands_measure_models_on_texts(tmp_path, capsys):
     measure(LayerDistancesSettings(models=str(folder), max_seq_length=16, **settings))
     assert capsys.readouterr().out.splitlines()[-1].startswith("wrote ")
     assert [row["step"] for row in csv.DictReader((out / "distances.csv").open())] == ["1", "2"]
-    run_on(EquilibriumSettings(model=str(folder), steps=4 * LONGEST_PERIOD, **settings))
-    assert f"{folder}: 2 rows, trained depth 2\n" in capsys.readouterr().out
-    runs = list(csv.DictReader((out / "equilibrium.csv").open()))
-    assert len(runs) == 4 * LONGEST_PERIOD and all(float(run["residual"]) > 0 for run in runs)
-    assert (out / "equilibrium.png").read_bytes().startswith(b"\x89PNG")
     with refused("600 is more than the model's 32 positions"):
         measure(LayerDistancesSettings(models=str(folder), max_seq_length=600, **settings))
-    with refused("give either --text"):
-        run_on(EquilibriumSettings(model=str(folder), text="a", **settings))
 
 
 WRONG = table("""

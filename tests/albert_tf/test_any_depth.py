@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, LearnedExit
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier
 from albert_tf import other_depths as plans
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.extensions.random_depth import depth_draw
@@ -117,15 +117,11 @@ def test_a_depth_is_the_model_built_so(kind, changes, depth, built):
     assert at_depth(model, 6) is model
 
 
-@pytest.mark.parametrize("exits", [True, LearnedExit()])
-def test_exits_stay_with_their_steps(exits):
-    model = AlbertClassifier(AlbertEncoder(SHARED), 4, 0.0, exits, labels=list("abcd"))
+def test_exits_stay_with_their_steps():
+    model = AlbertClassifier(AlbertEncoder(SHARED), 4, 0.0, True, labels=list("abcd"))
     other = at_depth(model, 3)
-    assert len(other.exit_heads) == 3 and other.labels == model.labels and other.learned_exit == model.learned_exit
+    assert len(other.exit_heads) == 3 and other.labels == model.labels
     assert_alike(other.exit_logits(TEXTS), model.exit_logits(TEXTS)[:3], atol=0)
-    if model.exit_gate:
-        expected = model.exit_probabilities(TEXTS)[:, :2]
-        assert_allclose(other.exit_probabilities(TEXTS)[:, :2], expected, atol=1e-6)
     with refused(r"depth 7 cannot be run: .* weights of their own"):
         at_depth(model, 7)
 
@@ -139,7 +135,6 @@ def test_exits_of_a_middle_that_runs_less_often():
 
 OWN = table("""
     {"step_signal": "learned", "depth_plan": "1+1x4+1"} | 4
-    {"hyper_connections": 2}                            | 3
     {"depth_lora_rank": 2, "depth_plan": "1+1x4+1"}     | 4
 """)
 

@@ -170,7 +170,6 @@ def test_any_valid_configuration_round_trips_and_no_other_exists(heads, head_siz
         {"depth_plan": "1+1x4+1"}       | depth_plan '1+1x4+1' runs 6 blocks, num_hidden_layers is 12; the two must
         {"hidden_size": 3221225472}     | hidden_size must be at most 2147483647, not 3221225472
         {"num_hidden_layers": 5000}     | num_hidden_layers 5000 with inner_group_num 1 runs 5000 blocks; at most 4096
-        {"hyper_connections": 65}       | hyper_connections must be at most 64, not 65
         {"depth_lora_rank": 3073}       | depth_lora_rank 3073 is over the blocks' width 3072
         {"depth_plan": "1+x11"}         | depth_plan '1+x11': 'x11' is no part of a plan; write '1+1x10+1'
         {"depth_plan": "2x6", "inner_group_num": 2}  | depth_plan takes the place of num_hidden_groups and inner
@@ -252,7 +251,7 @@ def test_parameter_counts_equal_the_published_ones(name, changes, count, others)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"step_signal": "learned", "hyper_connections": 3, "halting": "act"},
+        {"step_signal": "learned", "halting": "act"},
         {"step_signal": "sinusoid", "depth_plan": "1+1x3", "depth_lora_rank": 2},
         {"depth_lora_rank": 3, "depth_lora_target": "ffn", "feed_forward": "glu", "use_bias": False},
         {"depth_lora_rank": 3, "depth_lora_target": "attention", "num_hidden_groups": 3},

@@ -15,7 +15,6 @@ from albert_tf.checkpoints import (
     save_keras_hub,
     save_official,
 )
-from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.layers.block import Step
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, TEXTS, alike, small
@@ -26,15 +25,14 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 EXTENSIONS = json.loads("""{
     "learned signal": {"step_signal": "learned"},
     "sinusoid": {"step_signal": "sinusoid"},
-    "hyper-connections": {"hyper_connections": 3},
     "low rank": {"depth_lora_rank": 2},
     "act": {"halting": "act"},
-    "tensor2tensor's act": {"halting": "act_t2t", "hyper_connections": 2},
-    "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"}
+    "tensor2tensor's act": {"halting": "act_t2t", "step_signal": "learned"},
+    "all": {"step_signal": "sinusoid", "depth_lora_rank": 2, "depth_plan": "1+1x2+1"}
 }""")
 each = pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
 # What no gradient reaches while something beside it is 0, or what the loss may not move below 0, see below.
-ASLEEP = {"a", "scale"}
+ASLEEP = {"a"}
 HALTED = {"depth_halting/kernel", "depth_halting/bias", "depth_halting/gate"}
 
 
@@ -61,7 +59,7 @@ def published(albert, tmp_path_factory):
 
 @each
 def test_a_published_checkpoint_answers_as_albert_in_it(changes, albert, published):
-    load_it = load_huggingface if "hyper_connections" in changes else load_official
+    load_it = load_huggingface if "step_signal" in changes else load_official
     found, expected = load_it(published, AlbertEncoder(small(**changes)))(FEATURES), albert(FEATURES)
     for name in ("sequence_output", "pooled_output"):
         assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
@@ -80,20 +78,6 @@ def test_gradients_reach_what_is_closed(changes):
         if name.split("/")[-1] not in ASLEEP and name not in HALTED:
             # At every step of which there is a row; a sinusoid is closed by one gate for all.
             assert (moved.max(axis=1) > 1e-8).all(), name
-
-
-def test_streams_do_not_stay_equal():
-    def difference(spread):
-        model = AlbertPretrainer(started(small(hyper_connections=3)))
-        connections = model.encoder.connections
-        if not spread:
-            connections.bias.assign(np.array(connections.bias) * (np.arange(9) < 3))
-        model.compile(keras.optimizers.Adam(1e-2))
-        for _ in range(2):
-            model.train_on_batch(FEATURES)
-        return np.ptp(np.array(connections.kernel)[2].reshape(3, 16, 9), axis=0).max()
-
-    assert difference(spread=True) > 1e-5 > 1e-7 > difference(spread=False)
 
 
 def sigmoid(x):
@@ -116,34 +100,6 @@ def around(encoder, name, output):
     """The runner of an extension around one whose steps have that output."""
     extension = encoder.config.extension(name)
     return extension.around(Constant(encoder.config, output), encoder.extension_weights[name])
-
-
-def test_hyper_connections_are_the_formula():
-    config = small(hyper_connections=3, gate_init=1.0)
-    encoder = alike(config)
-    layer, rng = encoder.connections, np.random.default_rng(5)
-    streams, output = rng.normal(size=(7, 3, 16)).astype("float32"), rng.normal(size=(7, 16)).astype("float32")
-    kernel, scale, bias, gate, signal = (np.array(weight)[2] for weight in layer.weights)
-    flat = streams.reshape(7, 48)
-    z = flat / np.sqrt((flat**2).mean(axis=1, keepdims=True) + EPSILON)
-    a, w, b = np.repeat(scale, 3), kernel, bias
-    opened = sigmoid(a * (z @ w) + b)
-    pre, post, res = opened[:, :3], 2 * opened[:, 3:6], gate * opened[:, 6:]
-    runner = around(encoder, "hyper_connections", output)
-    after, hidden = runner.step(Step(0, 0, number=2), streams)
-    assert_allclose(hidden, np.einsum("ts,tsc->tc", pre, streams), atol=1e-5)
-    written = res[:, :, None] * streams + post[:, :, None] * (output + signal)[:, None]
-    assert_allclose(after, written, atol=1e-5)
-    assert_allclose(runner.carried(streams), streams.mean(axis=1), atol=1e-6)
-
-
-def test_the_published_form_of_hyper_connections_begins_half_kept():
-    encoder = AlbertEncoder(small(hyper_connections=4, gate_init=1.0))
-    streams, output = np.random.default_rng(0).normal(size=(2, 5, 4, 16)).astype("float32")
-    kept, _ = around(encoder, "hyper_connections", np.zeros((5, 16), "float32")).step(Step(0, 0, number=0), streams)
-    assert_allclose((np.asarray(kept) / streams).mean(axis=1), 0.5, atol=1e-5)
-    added, _ = around(encoder, "hyper_connections", output[:, 0]).step(Step(0, 0, number=0), streams)
-    assert_allclose(added - kept, np.repeat(output[:, :1], 4, axis=1), atol=1e-5)
 
 
 def test_the_sinusoid_is_the_universal_transformers():
@@ -171,17 +127,6 @@ def test_low_rank_is_another_kernel_at_every_step():
     assert_allclose(encoder(FEATURES)["sequence_output"], unshared(FEATURES)["sequence_output"], atol=1e-5)
 
 
-def test_residual_scaling_is_one_over_the_runs_of_a_half_or_the_root_of_the_depth():
-    changes = {"depth_plan": "1+1x3", "num_hidden_layers": 4, "norm_position": "pre"}
-    scaled, plain = (alike(small(**changes, residual_scaling=kind)) for kind in ("depth", "none"))
-    for half in ("attention", "feed_forward"):
-        for one, scale in zip(plain.halves_of(half), (4**-0.5, 1 / 3)):
-            for weight in (one.output_dense.kernel, one.output_dense.bias):
-                weight.assign(weight * scale)
-    found, expected = (one(FEATURES)["sequence_output"] for one in (scaled, plain))
-    assert_allclose(found, expected, atol=1e-5)
-
-
 def test_only_what_is_shared_gets_adapters():
     encoder = AlbertEncoder(small(depth_plan="1+1x3", depth_lora_rank=2, depth_lora_target="attention"))
     assert [len(half.own_extension_layers()) for half in encoder.halves_of("attention")] == [0, 4]
@@ -191,8 +136,7 @@ def test_only_what_is_shared_gets_adapters():
 
 IMPOSSIBLE = table("""
     {"step_signal": "sine"}                       | step_signal 'sine' is none of none, learned, sinusoid
-    {"hyper_connections": 1}                      | hyper_connections 1 leaves no streams to choose from
-    {"hyper_connections": -1}                     | hyper_connections must be a whole number of at least 0, not -1
+    {"depth_lora_rank": -1}                       | depth_lora_rank must be a whole number of at least 0, not -1
     {"gate_init": 2.0}                            | gate_init must be from 0 to 1, not 2.0
     {"depth_lora_rank": 4, "sharing": "none"}     | needs blocks that several steps share there
     {"depth_lora_rank": 4, "depth_plan": "4"}     | needs blocks that several steps share there
@@ -205,7 +149,7 @@ IMPOSSIBLE = table("""
     {"position_type": "rotary", "hidden_size": 6} | turns pairs of numbers; a head of 3 is odd
     {"halting": 0}                                | halting must be a str, not 0
     {"attention_window": null}                    | attention_window must be a number, not None
-    {"hyper_connections": false}                  | hyper_connections must be a number, not False
+    {"depth_lora_rank": false}                    | depth_lora_rank must be a number, not False
     {"untie_biases": 0}                           | untie_biases must be a bool, not 0
     {"rotary_theta": 0.0}                         | rotary_theta must be above 0, not 0.0
     {"use_bias": "no"}                            | use_bias must be a bool, not 'no'
@@ -253,7 +197,7 @@ def test_a_plan_starts_from_what_runs_where_its_blocks_run_first():
 
 @pytest.mark.parametrize("save", [save_official, save_huggingface, save_keras_hub])
 def test_published_formats_have_no_place_for_extensions(save, tmp_path):
-    changes = {"step_signal": "learned", "hyper_connections": 2, "norm_position": "pre", "norm": "rms_norm"}
+    changes = {"step_signal": "learned", "depth_lora_rank": 2, "norm_position": "pre", "norm": "rms_norm"}
     changes |= {"feed_forward": "glu", "position_type": "rotary", "use_bias": False}
     with refused("cannot hold a model with .*; keep it as a .keras file") as caught:
         save(AlbertEncoder(small(**changes)), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""A head at every step: what is answered and what is stored; `test_learned_exit.py` has the loss and the rules."""
+"""A head at every step: what is answered and what is stored; `test_exit_rules.py` has the loss and the rules."""
 
 import keras
 import numpy as np

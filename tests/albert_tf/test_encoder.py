@@ -12,7 +12,6 @@ from albert_tf import (
     AlbertEncoder,
     AlbertPretrainer,
     AlbertTokenClassifier,
-    LearnedExit,
     XlnetPretrainer,
 )
 from albert_tf.base.layers import dropout, site_seed
@@ -72,7 +71,7 @@ def test_padding_changes_nothing(walk):
 
 
 OFFSET = {"position_offset": 2, "max_position_embeddings": 12, "type_vocab_size": 1}
-OPEN = {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2}
+OPEN = {"step_signal": "learned", "depth_lora_rank": 2}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ FILES = {
     "memory": lambda: alike(small(**CONFIGS["memory"], **DROPOUT)),
     "equilibrium": lambda: alike(small(**SOLVED, **DROPOUT)),
     "random depth": lambda: AlbertClassifier(encoder_of("random depth", "loop", 0.1), 2),
-    "learned exits": lambda: AlbertTokenClassifier(small(**DROPOUT), 4, early_exit=LearnedExit(0.3, 0.6)),
+    "exits": lambda: AlbertTokenClassifier(small(**DROPOUT), 4, early_exit=True),
     "xlnet": lambda: XlnetPretrainer(AlbertEncoder(small(**RELATIVE, **DROPOUT), pooler=False)),
 }
 

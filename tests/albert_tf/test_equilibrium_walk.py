@@ -9,11 +9,10 @@ from keras import ops
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.analysis.recurrence import BlockRun, Recurrence, recur, report
 from albert_tf.extensions.equilibrium import recurrence
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES as ROWS
-from tests.albert_tf.depth_cases import rows_of, small, trained
+from tests.albert_tf.depth_cases import small, trained
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
 
@@ -170,64 +169,3 @@ IMPOSSIBLE = table("""
 def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
     with refused(message):
         AlbertEncoder(PLAIN.replace(**json.loads(changes)), walk=walk)
-
-
-@pytest.mark.slow
-def test_the_analysis_says_what_blocks_come_to(plain):
-    found = recur(twin(plain, SOLVED), FEATURES, steps=100)
-    assert found.verdict().startswith("it is near a fixed point") and found.radius < 1 and found.rows == 3
-    assert len(found.evaluations["anderson"]) == 3
-    assert report("a", found).startswith("a: 3 rows, trained depth 80")
-
-
-@pytest.mark.parametrize(
-    "angle, scale, verdict",
-    [
-        (np.pi, 1.0, "it oscillates with period 2"),
-        (2 * np.pi / 5, 1.0, "it oscillates with period 5"),
-        (1.0, 1.0, "it wanders"),
-        (0.5, 1.2, "it diverges"),
-        (0.0, 0.97, "it approaches a fixed point slowly"),
-        (0.5, 0.5, "it is near a fixed point"),
-    ],
-)
-@pytest.mark.few(2)
-def test_a_turning_state_is_told_by_its_period(angle, scale, verdict, monkeypatch):
-    """Of a plane that is turned and scaled about (1, 1)."""
-    turn = scale * np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]], "float32")
-
-    def turning(encoder, features):
-        start = np.array([[3.0, 0.0], [0.0, 2.0]], "float32")
-        return lambda z: ops.matmul(z - 1.0, turn) + 1.0, start, rows_of(np.ones((2, 1)))
-
-    monkeypatch.setattr("albert_tf.analysis.recurrence.recurrence", turning)
-    assert recur(AlbertEncoder(PLAIN), {}).verdict().startswith(verdict)
-
-
-def test_near_is_said_from_the_step_on_after_which_it_stays_near():
-    runs = [BlockRun(step, size, 0.0, 1.0) for step, size in enumerate([0.5, 1e-4, 0.3, 1e-4, 1e-5], start=1)]
-    found = Recurrence(5, runs, [0.0] * 8, {}, 1, 0.5, 1e-5, 1e-3)
-    assert found.verdict().endswith("by less than 0.001 from step 4 on")
-
-
-@pytest.mark.parametrize(
-    "residual, length, returns, verdict",
-    [
-        (lambda step: 0.5, lambda step: 1.05**step, 0.5, "it diverges: after 40 steps the state is 7.04 times as long"),
-        (lambda step: np.nan, lambda step: np.nan, np.nan, "it diverges"),
-        (lambda step: 0.97**step, lambda step: 1.0, 0.5, "it approaches a fixed point slowly: step 40 still moves"),
-        (lambda step: 0.98**step, lambda step: 1.0, 0.5, "it wanders: a step moves the state by 0.45 of its length"),
-        (lambda step: 0.5, lambda step: 1.03**step, 0.13, "it wanders"),
-        (lambda step: 0.5, lambda step: 1.0, 0.12, "it oscillates with period 3: a step moves the state by 0.5 of its"),
-    ],
-)
-def test_limits_of_the_verdict(residual, length, returns, verdict):
-    """A residual falls or not by quarters of the steps, a state grows by halves; a quarter of a step away is back."""
-    runs = [BlockRun(step, residual(step), 0.0, length(step)) for step in range(1, 41)]
-    found = Recurrence(4, runs, [0.5, 0.5, returns, *[0.5] * 5], {}, 1, 0.5, 1e-5, 1e-3)
-    assert found.verdict().startswith(verdict)
-
-
-def test_the_analysis_needs_blocks_that_repeat():
-    with refused("no such runs of blocks"):
-        recur(AlbertEncoder(PLAIN.replace(sharing="none")), FEATURES)

@@ -44,13 +44,12 @@ _MEMBERS = table("""
     packed rows                  | Encoder           | packed  | 1 |  |
     halting in a loop            | Encoder           | plain   | 2 | "walk": "loop", "halting": "act_t2t" |
     random depth                 | Encoder           | plain   | 2 | "random_depth_min": 1 |
-    what a step has of its own   | Encoder           | plain   | 2 | "step_signal": "learned", "hyper_connections": 2, "depth_lora_rank": 2 |
+    what a step has of its own   | Encoder           | plain   | 2 | "step_signal": "learned", "depth_lora_rank": 2 |
     window, rotary, pre-norm     | Encoder           | pair    | 2 | "attention_window": 2, "position_type": "rotary", "norm_position": "pre" |
     xlnet with two streams       | Encoder           | targets | 2 | "position_type": "relative" |
     xlnet with memory            | Encoder           | memory  | 2 | "walk": "loop", "position_type": "relative", "memory_length": 4 |
     classifier with exits        | Classifier        | plain   | 2 | "num_classes": 3, "early_exit": true |
     classifier, every exit       | Classifier        | plain   | 2 | "num_classes": 3, "early_exit": true | "every_step": true
-    classifier that learns exits | Classifier        | plain   | 2 | "num_classes": 3, "early_exit": "learned" |
     regressor                    | Regressor         | plain   | 1 |  |
     token classifier             | TokenClassifier   | plain   | 2 | "num_classes": 3, "early_exit": true |
     multiple choice              | MultipleChoice    | choices | 1 |  |
@@ -69,8 +68,6 @@ def maker(kind, layers, made):
     fields = {name: arguments.pop(name) for name in list(arguments) if hasattr(CONFIG, name)}
     if kind.startswith(("Classifier", "Regressor", "TokenClassifier", "MultipleChoice", "SpanPredictor")):
         arguments["dropout"] = 0.0
-    if arguments.get("early_exit") == "learned":
-        arguments["early_exit"] = albert_tf.LearnedExit()
     kind = kind if hasattr(albert_tf, kind) else f"Albert{kind}"
     return functools.partial(getattr(albert_tf, kind), CONFIG.replace(**fields), **arguments)
 

@@ -93,12 +93,11 @@ def test_one_with_low_rank_can_be_given_another():
 
 @pytest.mark.parametrize(
     "changes",
-    [*({"residual_scaling": "depth"} | one for one in PLANS.values()), PLANS["one block"] | {"random_depth_min": 2}],
+    [*PLANS.values(), PLANS["one block"] | {"random_depth_min": 2}],
     ids=[*PLANS, "random depth"],
 )
 @pytest.mark.few(2)
 def test_unshared_again_each_step_has_a_kernel_with_its_low_rank(changes):
-    """And the scale of its branch, which goes by how often a block runs."""
     shared = alike(small(depth_lora_rank=3, step_signal="learned", **changes))
     merged = unshare_blocks(shared)
     assert (merged.config.depth_lora_rank, merged.config.sharing, len(merged.blocks)) == (0, "none", len(shared.steps))
@@ -114,7 +113,7 @@ def test_what_has_no_steps_is_not_unshared():
 def test_heads_and_what_else_the_modern_block_has_come_along():
     modern = {"feed_forward": "glu", "norm": "rms_norm", "norm_position": "pre", "use_bias": False}
     model = AlbertClassifier(unshared(3, **modern), 2)
-    config = small(num_hidden_layers=3, depth_lora_rank=FULL, step_signal="learned", hyper_connections=2, **modern)
+    config = small(num_hidden_layers=3, depth_lora_rank=FULL, step_signal="learned", **modern)
     other = share_blocks(model, config)
     assert_allclose(other(TEXTS), model(TEXTS), atol=1e-4)
 

@@ -19,7 +19,6 @@ from albert_tf import (
     AlbertPretrainer,
     AlbertSpanPredictor,
     AlbertTokenClassifier,
-    LearnedExit,
     XlnetPretrainer,
 )
 from albert_tf.checkpoints.formats import save_keras
@@ -49,7 +48,6 @@ HEADS = {
     "classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3),
     "regressor": AlbertRegressor,
     "exiting classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=True),
-    "learned classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=LearnedExit()),
     "exiting regressor": lambda encoder: AlbertRegressor(encoder, early_exit=True),
     "exiting token classifier": lambda encoder: AlbertTokenClassifier(encoder, num_classes=4, early_exit=True),
     "spans": lambda encoder: AlbertSpanPredictor(encoder, start_top=64, end_top=2),

@@ -118,7 +118,6 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"hyper_connections": 2}, "hyper_connections 2"),
         ({"halting": "act"}, "halting 'act'"),
         ({"attention_window": 2}, "attention_window 2"),
         ({"position_type": "relative"}, "position_type 'relative'"),

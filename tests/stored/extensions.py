@@ -30,14 +30,13 @@ ENCODERS = {
     "random_depth": dict(random_depth_min=1, num_hidden_layers=3),
     "step_signal": dict(step_signal="learned"),
     "step_signal_sinusoid": dict(step_signal="sinusoid"),
-    "hyper_connections": dict(hyper_connections=2),
     "depth_lora": dict(depth_lora_rank=2),
     "halting": dict(halting="act"),
     "halting_t2t": dict(halting="act_t2t"),
     "rotary": dict(position_type="rotary"),
     "window": dict(attention_window=2, global_attention_every=2),
-    "six_at_once": dict(
-        step_signal="sinusoid", halting="act", hyper_connections=2, depth_lora_rank=1, depth_plan="1+1x2",
+    "several_at_once": dict(
+        step_signal="sinusoid", halting="act", depth_lora_rank=1, depth_plan="1+1x2",
         num_hidden_layers=3, attention_window=2, global_attention_every=2, position_type="rotary",
     ),
     "equilibrium": dict(equilibrium_solver="anderson", equilibrium_tolerance=0.0, equilibrium_max_steps=3),
@@ -55,7 +54,7 @@ ROBERTA = dict(
 )
 # Of 7 tokens of a row so many are real.
 LENGTHS = (7, 4, 1)
-EXPORTED = ("xlnet_classifier", "roberta_classifier", "six_at_once")
+EXPORTED = ("xlnet_classifier", "roberta_classifier", "several_at_once")
 FOLDERS = ("xlnet", "roberta")
 
 

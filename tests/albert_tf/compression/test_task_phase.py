@@ -16,7 +16,6 @@ from albert_tf.compression import run as running
 from albert_tf.compression.task_phase import TASK_PHASE, TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading import Loaded, load
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, UNREAD, WORDS, report_of, write
 from tests.albert_tf.refusals import assert_refused, changed, lines
@@ -101,14 +100,10 @@ def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
 
 
-LEARNED = {"learned_exit": True, "early_exit": False, "exit_prior": 0.3, "exit_beta": 0.1}
-
-
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (partial(AlbertClassifier, num_classes=2, early_exit=LearnedExit(0.3, 0.1)), LEARNED),
-        (partial(AlbertClassifier, num_classes=2, early_exit=True), {"early_exit": True, "learned_exit": False}),
+        (partial(AlbertClassifier, num_classes=2, early_exit=True), {"early_exit": True}),
         (partial(AlbertSpanPredictor, joint=True), {"span_head": "joint", "early_exit": False}),
         (AlbertSpanPredictor, {"span_head": "plain"}),
     ],

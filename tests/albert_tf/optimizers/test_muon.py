@@ -63,7 +63,7 @@ ADAM = {
 @pytest.mark.parametrize(
     "model",
     [
-        lambda: AlbertPretrainer(AlbertConfig(**SIZES, depth_lora_rank=2, hyper_connections=2, step_signal="learned")),
+        lambda: AlbertPretrainer(AlbertConfig(**SIZES, depth_lora_rank=2, step_signal="learned")),
         lambda: XlnetPretrainer(AlbertConfig(**SIZES, position_type="relative")),
         lambda: AlbertPretrainer(AlbertConfig(**SIZES, sharing="none")),
     ],

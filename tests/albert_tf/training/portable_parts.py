@@ -17,7 +17,6 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
 )
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.models.text_student import TextStudent
@@ -126,8 +125,7 @@ KINDS = {
     "regularized": (regularized, (X, CLASSES)),
     "sum": (sums, (X, CLASSES)),
     "early exit": (lambda: classifier(DEEP, early_exit=True), (X, CLASSES, WEIGHTS)),
-    "learned exit": (lambda: classifier(DEEP, early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
-    "tags, learned exit": (lambda: tagger(DEEP, early_exit=LearnedExit()), (X, *TAGS)),
+    "tags, early exit": (lambda: tagger(DEEP, early_exit=True), (X, *TAGS)),
     "distilled": (distilled(classifier), (X, CLASSES, WEIGHTS)),
     "distilled tags": (distilled(tagger), (X, *TAGS)),
     "numbers": (lambda: AlbertRegressor(CONFIG, dropout=0.0), (X, CLASSES.astype("float32"))),

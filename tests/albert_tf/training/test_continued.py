@@ -80,7 +80,7 @@ def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(tiny_s
         return load_pretraining_start(str(tiny_run), path, records, length=32).config
 
     assert started(hidden_dropout_prob=0.3).hidden_dropout_prob == 0.3
-    assert started(hyper_connections=2, depth_plan="1+1").unpublished == ["depth_plan", "hyper_connections"]
+    assert started(step_signal="learned", depth_plan="1+1").unpublished == ["depth_plan", "step_signal"]
     with pytest.raises(UserError, match=r"disagree: num_hidden_layers=3 \(weights: 2\); leave out --config"):
         started(num_hidden_layers=3)
 

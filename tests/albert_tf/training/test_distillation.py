@@ -20,7 +20,6 @@ from albert_tf import (
 )
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from tests.albert_tf.refusals import changed
@@ -99,10 +98,6 @@ KINDS = {
     "tags": (partial(AlbertTokenClassifier, num_classes=4), of_logits),
     "choices": (AlbertMultipleChoice, of_logits),
     "exits": (partial(AlbertClassifier, num_classes=3, early_exit=True), of_exits),
-    "learned exits": (
-        partial(AlbertClassifier, num_classes=3, early_exit=LearnedExit()),
-        lambda given, shown: of_exits(given["logits"], shown),
-    ),
     "spans": (AlbertSpanPredictor, of_ends),
     "joint spans": (partial(AlbertSpanPredictor, joint=True), of_ends_and_answerable),
 }

@@ -119,10 +119,8 @@ REFUSED = r"""
 --temperature=3 => --temperature=3.0 is for --teacher, or --task=pairs; leave it out
 --teacher=x --temperature=-1 => --temperature=-1.0 must be 0 or more
 --teacher=x --distillation_weight=1.5 => --distillation_weight=1.5 must be from 0 to 1
---early_exit --exit_beta=0.1 => --exit_beta=0.1 is for --learned_exit; leave it out
 --task=race --early_exit => --early_exit is for
---task=race --learned_exit => --learned_exit is for
---learned_exit --random_depth_min=2 => leave out --random_depth_min
+--early_exit --random_depth_min=2 => leave out --random_depth_min
 --init_from= --config=tiny.json --depth=3 => --depth is of the weights
 --strategy=multi_worker => needs the variable TF_CONFIG
 --strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored, multi_worker

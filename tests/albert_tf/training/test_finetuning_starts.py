@@ -32,7 +32,7 @@ def settings(class_settings, tmp_path):
 @pytest.mark.parametrize(
     ("name", "flags", "model", "metric"),
     [
-        ("tagging", "--learned_exit", "AlbertTokenClassifier", "f1"),
+        ("tagging", "--early_exit", "AlbertTokenClassifier", "f1"),
         ("race", "", "AlbertMultipleChoice", "high_accuracy"),
         ("regression", "--second_text_column=other --early_exit", "AlbertRegressor", "pearson"),
     ],
@@ -45,7 +45,6 @@ def test_other_kinds_of_task(settings, tmp_path, name, flags, model, metric):
     kind = {"race": "multiple_choice"}.get(name, name)
     assert type(loaded).__name__ == model and task["kind"] == kind and metric in task["metrics"]
     assert bool(getattr(loaded, "exit_heads", [])) == ("_exit" in flags)
-    assert bool(getattr(loaded, "exit_gate", None)) == ("learned_exit" in flags)
     assert any((folder / "predictions").iterdir())
 
 

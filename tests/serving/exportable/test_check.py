@@ -37,7 +37,6 @@ embedder | albert | text | {"dimensions": 5} | embedding, text embedding
 pretrainer | albert | ids | {} | embedding, pooled_output, fill_mask log_probabilities
 pretrainer | sentencepiece | text | {} | \
 embedding, pooled_output, text embedding, text pooled_output, fill_mask log_probabilities
-learned classifier | albert | ids | {"exit_rule": "learned"} | logits, early_exit logits, early_exit probabilities
 """
 
 
@@ -54,7 +53,7 @@ def test_the_check_reads_what_the_export_does(serve, check, line):
         ("classifier", False, "logits"),
         ("classifier", True, "becomes other ids in the graph than in Python"),
         ("regressor", True, "text value"),
-        ("learned classifier", False, "early_exit logits"),
+        ("exiting classifier", False, "early_exit logits"),
         ("embedder", False, "embedding"),
     ],
 )

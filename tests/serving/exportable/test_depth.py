@@ -10,7 +10,7 @@ from tests.serving.conftest import assert_close
 IDS = np.array([[2, 8, 9, 10, 3], [2, 11, 3, 0, 0], [2, 9, 9, 3, 0]], np.int32)
 MASK = 1 * (IDS > 0)
 FEATURES, ROWS = {"input_ids": IDS, "input_mask": MASK}, {"input_ids": IDS, "lengths": MASK.sum(axis=1)}
-EXTENSIONS = [{"step_signal": "sinusoid"}, {"hyper_connections": 2}, {"depth_lora_rank": 2}, {"halting": "act_t2t"},
+EXTENSIONS = [{"step_signal": "sinusoid"}, {"depth_lora_rank": 2}, {"halting": "act_t2t"},
               {"halting": "act", "num_hidden_layers": 4}]  # fmt: skip
 
 
@@ -45,8 +45,6 @@ EXITS = [
     ("exiting classifier", "confidence", NEVER),
     ("exiting regressor", "confidence", AT_ONCE),
     ("exiting token classifier", "confidence", NEVER),
-    ("learned classifier", "confidence", NEVER),
-    ("learned classifier", "learned", [1.0, 0.0, 1.0]),
     *((head, "movement", [0.0, 9.0, 0.0]) for head in ("classifier", "embedder", "encoder", "pretrainer")),
 ]
 
@@ -56,7 +54,6 @@ EXITS = [
 def test_rows_that_are_never_sure_answer_as_the_model_and_the_others_as_their_step(serve, head, rule, thresholds):
     model, served = serve(head, exit_rule=rule)
     # The gate is stored where it is asked alone.
-    assert (served.exportable.encoder.exit_gate is not None) == (rule == "learned")
     plain, answers = served(**ROWS), served("early_exit", **ROWS, threshold=thresholds)
     first = 2 if head == "exiting regressor" else 1
     assert answers["steps"].tolist() == [2, first, 2] and answers.keys() == plain.keys() | {"steps"}

@@ -63,7 +63,6 @@ classifier | {"task": {"labels": ["a", "b"]}} | names 2 labels \(a, b\), the mod
 token classifier | {"task": {"labels": ["a", "b"]}} | names 2 labels \(a, b\), the model has 4 classes
 embedder | {"dimensions": 17} | --dimensions=17 must be from 1 to the 16 numbers
 classifier | {"dimensions": 3} | AlbertClassifier gives none
-exiting classifier | {"exit_rule": "learned"} | --learned_exit
 spans | {"exit_rule": "movement"} | AlbertSpanPredictor
 embedder | {"family": "xlnet", "exit_rule": "movement"} | movement is not offered with relative positions
 """

@@ -40,13 +40,13 @@ encoders:
     {<<: *gated, depth_lora_rank: 2, depth_plan: 1+1x2, num_hidden_layers: 3, position_type: rotary, hidden_act: silu,
      embedding_size: 24}
   halting before norms: {halting: act_t2t, norm_position: pre, num_hidden_layers: 4}
-  halting streams: {<<: *plan, halting: act, hyper_connections: 2}
+  halting plan: {<<: *plan, halting: act}
   distance buckets: {relative_attention_num_buckets: 32, sharing: none, position_offset: 2}
-  scaled, low rank: {<<: *plan, residual_scaling: depth, depth_lora_rank: 2}
-  all: {<<: *plan, step_signal: sinusoid, hyper_connections: 2, depth_lora_rank: 2}
+  plan, low rank: {<<: *plan, depth_lora_rank: 2}
+  all: {<<: *plan, step_signal: sinusoid, depth_lora_rank: 2}
   relative, one-directional: {<<: [*relative, *plan], untie_biases: true, attention_type: uni, clamp_length: 2}
   relative, extended:
-    {<<: *relative, hyper_connections: 3, depth_lora_rank: 2, step_signal: learned, factorization: word}
+    {<<: *relative, depth_lora_rank: 2, step_signal: learned, factorization: word}
   relative, unshared, gated: {<<: [*relative, *gated], sharing: none, norm_position: pre, norm: rms_norm}
 """)
 MODERN, RELATIVE, GATED, PLAN = TABLE["parts"]

@@ -43,7 +43,7 @@ def outputs_of(encoder):
 @encoders_mostly_slow("albert", "windows", "halting streams", "relative, extended")
 def test_short_rows_have_the_usual_numbers_or_the_extension_is_refused_by_name(changes):
     keras_encoder = make_keras(**changes)
-    refused = {"step_signal", "halting", "hyper_connections"} & changes.keys()
+    refused = {"step_signal", "halting"} & changes.keys()
     if changes.get("position_type") == "relative":
         refused |= {"position_type"}
     if refused:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
+from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.exit_rules import leave, movements
 from serving.inference import ExitRule, InferenceOptions, make_encoder, rows
 from tests.serving.inference.encoders import features, make_batch, make_keras, needs_avx512
@@ -23,7 +23,6 @@ classification: [0.0, 0.6, 2.0, 0.5, 0.7, 2.0]
 regression: [9.0, 0.4, -1.0, 0.2, 0.6, -1.0]
 tagging: [0.0, 0.4, 2.0, 0.45, 0.5, 2.0]
 patience: [0, 1, 9, 2, 3, 9]
-learned: [0.0, 0.3, 1.0, 0.5, 0.8, 0.6]
 movement: [9.0, 0.5, 0.0, 0.6, 0.4, 0.8]
 """)
 LENGTHS = (9, 1, 4, 12, 12, 2)
@@ -35,7 +34,7 @@ def make_model(kind, **changes):
         encoder.exit_heads = []
         return encoder
     keras.utils.set_random_seed(1)
-    model = MODELS[kind](encoder, early_exit=LearnedExit(prior=0.3))
+    model = MODELS[kind](encoder, early_exit=True)
     for seed, head in enumerate(model.exit_heads):
         head.kernel.assign(keras.random.normal(head.kernel.shape, stddev=0.4, seed=seed))
     return model
@@ -77,10 +76,10 @@ def require_keras_answers(model, rule, batch, found):
 LEAVING = yaml.safe_load("""
 - [classification, confidence, skipped, {num_hidden_groups: 2}]
 - [classification, patience, computed, {sharing: none}]
-- [classification, learned, skipped, &modern
+- [classification, movement, skipped, &modern
    {norm_position: pre, norm: rms_norm, feed_forward: glu, position_type: rotary, use_bias: false}]
 - [regression, confidence, computed, {inner_group_num: 2, num_hidden_layers: 3}]
-- [regression, patience, skipped, {hyper_connections: 2}]
+- [regression, patience, skipped, {depth_lora_rank: 2}]
 - [regression, movement, computed, *modern]
 - [tagging, patience, skipped, {step_signal: learned, norm_position: pre}]
 - [tagging, confidence, computed, {}]
@@ -133,7 +132,6 @@ def test_rows_leave_only_when_that_pays(monkeypatch):
 
 REFUSED = yaml.safe_load(r"""
 - [{}, 3, {}, "early exit needs 2 heads, one a step; there are 3"]
-- [{}, 2, {name: learned}, --learned_exit]
 - [{}, 2, {name: never}, "'never'"]
 - [{}, 2, {kind: spans}, "'spans'"]
 - [{}, 0, {kind: states, name: patience}, by patience needs a model with exit heads]

@@ -31,7 +31,7 @@ AVX512 = "avx512f avx512bw avx512vl avx512dq"
 @pytest.mark.parametrize(
     ("compute", "hint", "changes"),
     [
-        pytest.param("bfloat16", "throughput", {"hyper_connections": 3, "norm": "rms_norm"}, marks=needs_avx512),
+        pytest.param("bfloat16", "throughput", {"step_signal": "sinusoid", "norm": "rms_norm"}, marks=needs_avx512),
         ("int8", "latency", MODERN | {"norm": "layer_norm"}),
         ("int8", "throughput", {}),
         *(

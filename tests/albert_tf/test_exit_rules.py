@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, LearnedExit
+from albert_tf import AlbertClassifier
 from albert_tf.models.exit_rules import ExitRule, movement
-from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, LEARNED, MASK, TARGETS, make
+from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, MASK, TARGETS, make
 from tests.albert_tf.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -36,21 +36,6 @@ def numpy(tensor):
     return keras.ops.convert_to_numpy(tensor).astype("float64")
 
 
-def leaving(model):
-    """p [steps, batch], by the paper's words."""
-    states = [numpy(state)[:, 0] for state in model.encoder(FEATURES)["hidden_states"]]
-    inner, score = (
-        ([numpy(weight) for weight in layer.weights]) for layer in (model.exit_gate.inner, model.exit_gate.score)
-    )
-    p, still = [], np.ones(6)
-    for before, now in itertools.pairwise(states[:-1]):
-        hidden = np.tanh(np.concatenate([now, before], axis=1) @ inner[0] + inner[1])
-        gate = 1 / (1 + np.exp(-(hidden @ score[0] + score[1])[:, 0]))
-        p.append(still * gate)
-        still = still * (1 - gate)
-    return np.array([*p, still])
-
-
 def answer_losses(kind, logits):
     """Of each answer, [batch] or [batch, sequence]."""
     if kind == "regressor":
@@ -60,30 +45,25 @@ def answer_losses(kind, logits):
     return -np.take_along_axis(log_p, TARGETS[kind][..., None], axis=-1)[..., 0]
 
 
-def expected_loss(kind, model, every, weights):
-    p = leaving(model) if model.exit_gate else np.arange(1, 5)[:, None] / 10 * np.ones(6)
+def expected_loss(kind, every, weights):
     total = 0
-    for share, logits in zip(p, every, strict=True):
+    for share, logits in zip(np.arange(1, 5) / 10, every, strict=True):
         losses = answer_losses(kind, numpy(logits)) * weights
-        total += (losses.T * share).sum() / (weights.sum() if kind == "token classifier" else 6)
-    prior = np.array([0.2, 0.2 * 0.8, 0.2 * 0.8**2, 0.8**3])
-    return total + (0.7 * np.mean(np.sum(p * np.log(p.T / prior).T, axis=0)) if model.exit_gate else 0)
+        total += share * losses.sum() / (weights.sum() if kind == "token classifier" else 6)
+    return total
 
 
-@pytest.mark.parametrize("exits", [True, LEARNED])
-def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind, exits):
-    """PABEE's, which weighs steps by their number, and PALBERT's; metrics are the last step's too."""
-    model, is_number = make(kind, exits), kind == "regressor"
+def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind):
+    """PABEE's, which weighs steps by their number; metrics are the last step's too."""
+    model, is_number = make(kind), kind == "regressor"
     model.compile(keras.optimizers.SGD(0.0), metrics=["mse" if is_number else "accuracy"])
-    if exits is LEARNED:
-        assert_allclose(numpy(model.exit_probabilities(FEATURES)).T, leaving(model), atol=1e-6)
     every, targets = model.exit_logits(FEATURES), TARGETS[kind]
     ones = np.ones(targets.shape, "float32")
     weights = MASK.astype("float32") if ones.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
     for given in (None, weights):
         model.reset_metrics()
         found = model.train_on_batch(FEATURES, targets, given, return_dict=True)
-        expected = expected_loss(kind, model, every, ones if given is None else given)
+        expected = expected_loss(kind, every, ones if given is None else given)
         assert float(found["loss"]) == pytest.approx(expected, rel=1e-5)
         if given is None:
             last = numpy(every[-1])
@@ -93,25 +73,11 @@ def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind, exits):
     assert found == pytest.approx(float(np.mean(answer_losses(kind, last))), rel=1e-5)
 
 
-def test_a_new_gate_is_the_prior():
-    model = AlbertClassifier(CONFIG.replace(initializer_range=1e-4), 4, early_exit=LearnedExit(0.3))
-    assert_allclose(model.exit_probabilities(FEATURES)[0], [0.3, 0.21, 0.147, 0.343], atol=1e-4)
-
-
-def test_fit_teaches_the_gate():
-    """With all the weight on the prior, rows learn to leave as early as it says."""
-    model = make("classifier", LearnedExit(prior=0.9, beta=100.0))
-    model.compile(keras.optimizers.Adam(0.15))
-    for _ in range(5):
-        model.train_on_batch(FEATURES, TARGETS["classifier"])
-    assert_allclose(np.mean(model.exit_probabilities(FEATURES), axis=0)[0], 0.9, atol=0.05)
-
-
 def by_hand(kind, model, every, rule, thresholds):
     """Steps of every row, from every step's answers and states."""
     every = np.array([numpy(logits).reshape(6, -1, logits.shape[-1]) for logits in every])
     states = np.array([numpy(state) for state in model.encoder(FEATURES)["hidden_states"]])
-    shares, steps = leaving(model), []
+    steps = []
     for row, threshold in enumerate(thresholds):
         real = MASK[row] > 0 if kind == "token classifier" else slice(0, 1)
         answers, seen = every[:, row, real], states[:, row, real]
@@ -126,17 +92,17 @@ def by_hand(kind, model, every, rule, thresholds):
         patience = itertools.accumulate([0, *same], lambda count, is_same: (count + 1) * is_same)
         leaves = {
             "confidence": confident, "patience": [count >= threshold for count in patience],
-            "learned": shares[:, row].cumsum() > threshold, "movement": sizes[0] / sizes[1] < threshold,
+            "movement": sizes[0] / sizes[1] < threshold,
         }[rule]  # fmt: skip
         steps.append(1 + int(np.argmax([*leaves[:-1], True])))
     return steps
 
 
-@pytest.mark.parametrize("rule", ["confidence", "patience", "learned", "movement"])
+@pytest.mark.parametrize("rule", ["confidence", "patience", "movement"])
 def test_rows_leave_by_every_rule(kind, model, every, rule):
     confidence = [0.0, 0.4, 0.8, 0.2, 2.0, 0.6] if kind == "regressor" else [0.0, 0.5, 0.7, 0.8, 2.0, 0.9]
     thresholds = {
-        "confidence": confidence, "patience": [0, 1, 2, 9, 1, 2], "learned": [0.0, 0.3, 0.9, 1.0, 0.5, 0.6],
+        "confidence": confidence, "patience": [0, 1, 2, 9, 1, 2],
         "movement": [0.0, 0.5, 0.6, 9.0, 0.7, 0.4],
     }[rule]  # fmt: skip
     found = model.answer_early(FEATURES, thresholds, rule)
@@ -184,12 +150,8 @@ def test_by_movement_any_model_leaves():
     "call, message",
     [
         (lambda: make("classifier", False).answer_early(FEATURES), "train it with --early_exit"),
-        (lambda: make("classifier", True).answer_early(FEATURES, rule="learned"), "--learned_exit"),
-        (lambda: make("classifier", True).exit_probabilities(FEATURES), "--learned_exit"),
-        (lambda: LearnedExit(prior=1.0), r"prior 1\.0"),
-        (lambda: LearnedExit(beta=-1), "beta -1"),
+        (lambda: make("classifier", True).answer_early(FEATURES, rule="mood"), "rule 'mood' is none of"),
         (lambda: AlbertClassifier(CONFIG.replace(equilibrium_solver="anderson"), 2, early_exit=True), "equilibrium"),
-        (lambda: AlbertClassifier(CONFIG.replace(num_hidden_layers=1), 2, early_exit=LEARNED), "1 step"),
         (lambda: AlbertClassifier(CONFIG.replace(halting="act"), 2, early_exit=True), "halting 'act' exclude each"),
     ],
 )
