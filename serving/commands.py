@@ -9,8 +9,6 @@
 import difflib
 import importlib
 import importlib.util
-import re
-import subprocess
 import sys
 
 from tfrecords.base import script
@@ -32,7 +30,6 @@ COMMANDS = {
     "analyse": ("albert_tf.analysis", "count parameters and operations of configurations"),
     "layer-distances": ("albert_tf.analysis.layer_distances", "measure how each layer changes its input"),
     "export": ("serving.export", "write a model for TensorFlow Serving"),
-    "export-again": ("serving.export_again", "write exports anew after an upgrade"),
     "litert": ("serving.litert", "write a model as one LiteRT file"),
     "start": ("serving.start", "start a model behind OpenAI's API, REST and gRPC"),
     "serve": ("serving.model_server", "serve exported models over gRPC and REST"),
@@ -40,39 +37,6 @@ COMMANDS = {
     "ask": ("serving.client", "send texts to a model server"),
     "score": ("serving.score", "answer files of texts"),
     "benchmark": ("serving.benchmark", "measure the latency of a model server"),
-}
-_SHELLS = {
-    "bash": """\
-_albert_tf() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}"
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "{names}" -- "$current"))
-    elif [[ "$current" == -* ]]; then
-        COMPREPLY=($(compgen -W "$(albert-tf completion flags "${{COMP_WORDS[1]}}")" -- "$current"))
-        compopt -o nospace
-    else
-        COMPREPLY=($(compgen -f -- "$current"))
-    fi
-}}
-complete -o filenames -F _albert_tf albert-tf
-""",
-    "zsh": """\
-#compdef albert-tf
-_albert_tf() {{
-    if (( CURRENT == 2 )); then
-        compadd {names}
-    elif [[ "$words[CURRENT]" == -* ]]; then
-        compadd -S '' -- ${{(f)"$(albert-tf completion flags "$words[2]")"}}
-    else
-        _files
-    fi
-}}
-compdef _albert_tf albert-tf
-""",
-    "fish": """\
-complete -c albert-tf -n __fish_use_subcommand -f -a "{names}"
-complete -c albert-tf -n "not __fish_use_subcommand" -a "(albert-tf completion flags (commandline -opc)[2])"
-""",
 }
 
 
@@ -83,20 +47,11 @@ def help_text() -> str:
     lines += [
         "",
         "albert-tf COMMAND --help lists a command's flags; albert-tf --version prints the version.",
-        "Completion in bash: source <(albert-tf completion bash); also zsh and fish.",
         "",
         "Examples:",
         *__doc__.splitlines()[2:4],
     ]
     return "\n".join(lines)
-
-
-def flags_of(command: str) -> list[str]:
-    """Returns a command's flags, such as `--seed=`."""
-    module = COMMANDS[command][0]
-    ended = subprocess.run([sys.executable, "-m", module, "--helpfull"], capture_output=True, text=True, check=False)
-    found = re.findall(r"^  --(\[no\])?(\w+)(=?)", ended.stdout, re.MULTILINE)
-    return sorted(f"--{name}{'' if switch else equals}" for switch, name, equals in found)
 
 
 def main(arguments: list[str]) -> None:
@@ -106,8 +61,6 @@ def main(arguments: list[str]) -> None:
         print(help_text())
     elif name == "--version":
         print(script.version_line())
-    elif name == "completion":
-        _complete(rest)
     elif name in COMMANDS:
         module = COMMANDS[name][0]
         if importlib.util.find_spec(module).submodule_search_locations:
@@ -119,16 +72,6 @@ def main(arguments: list[str]) -> None:
         near = difflib.get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
         advice = f"; did you mean '{near[0]}'?" if near else ""
         print(f"error: unknown command '{name}'{advice} (albert-tf --help lists the commands)", file=sys.stderr)
-        sys.exit(2)
-
-
-def _complete(rest: list[str]) -> None:
-    if len(rest) == 1 and rest[0] in _SHELLS:
-        print(_SHELLS[rest[0]].format(names=" ".join(COMMANDS)), end="")
-    elif len(rest) == 2 and rest[0] == "flags":
-        print("\n".join(flags_of(rest[1]) if rest[1] in COMMANDS else []))
-    else:
-        print(f"error: the shell must be one of {', '.join(_SHELLS)}: albert-tf completion bash", file=sys.stderr)
         sys.exit(2)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import errno
-import hashlib
 import logging
 import os
 import shlex
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from albert_tf.checkpoints.sharing import unshare_blocks
 from albert_tf.checkpoints.variables import encoder_of
@@ -160,7 +157,6 @@ def write_manifest(
         "max_seq_length": options.max_seq_length,
         "compute": exportable.encoder.describe(),
         "advice": advise(exportable.encoder.options.compute),
-        "weights_sha256": weights_sha256(model),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
         "memory": exportable.encoder.memory if "stateful" in signatures else None,
@@ -173,13 +169,6 @@ def write_manifest(
         },
     }
     files.write_json(path, description)
-
-
-def weights_sha256(model: keras.Model) -> str:
-    """Returns a hash of a model's weights, whatever their order and names."""
-    arrays = (np.ascontiguousarray(ops.convert_to_numpy(variable)) for variable in model.weights)
-    digests = sorted(hashlib.sha256(array.view(np.uint8)).hexdigest() for array in arrays)
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[str]) -> ExportOptions:

@@ -7,16 +7,8 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.files import check_format, read_json
 
 MANIFEST = "assets.extra/manifest.json"
-# 2 says which weights were exported; 1, which 0.1.0 wrote, does not.
 FORMAT_VERSION = 2
-_OBJECT, _TEXT = (dict, "JSON object"), (str, "string")
-_OPTIONAL_OBJECT, _OPTIONAL_TEXT = ((dict, type(None)), "JSON object"), ((str, type(None)), "string")
-_TYPES: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("versions", "config"), _OBJECT),
-    **dict.fromkeys(("export", "compute", "task"), _OPTIONAL_OBJECT),
-    **dict.fromkeys(("weights_sha256", "tokenizer_sha256"), _OPTIONAL_TEXT),
-    "created": _TEXT,
-}
+_OBJECTS, _TEXTS = ("versions", "config", "export"), ("created",)
 
 
 def versions_of(base: Path) -> list[Path]:
@@ -37,9 +29,10 @@ def read_manifest(version: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise UserError(f"'{path}' is damaged: it holds no JSON object; export the model again")
     check_format(f"'{path}'", manifest, FORMAT_VERSION)
-    for name, (kinds, said) in _TYPES.items():
-        if name in manifest and not isinstance(manifest[name], kinds):
-            raise UserError(f"'{path}' is damaged: its '{name}' is no {said}; export the model again")
-    if not isinstance((manifest.get("export") or {}).get("model", ""), str):
+    for names, kind, said in ((_OBJECTS, dict, "JSON object"), (_TEXTS, str, "string")):
+        for name in names:
+            if not isinstance(manifest.get(name), kind):
+                raise UserError(f"'{path}' is damaged: its '{name}' is no {said}; export the model again")
+    if not isinstance(manifest["export"].get("model"), str):
         raise UserError(f"'{path}' is damaged: its export's 'model' is no string; export the model again")
-    return {"export": {}, "weights_sha256": None} | manifest
+    return manifest

@@ -2,13 +2,12 @@
 
 import re
 import shutil
-import tomllib
 
 import pytest
 
 from albert_tf import run_finetuning, run_pretraining
 from albert_tf.tasks.settings import FinetuningSettings
-from tests.conftest import ROOT
+from serving.commands import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -84,11 +83,7 @@ def test_nor_do_wrong_flags(run_module, module):
     assert ended.returncode == 2 and "Unknown command line flag 'no_such'" in ended.stderr
 
 
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
-COMMANDS = [script.removesuffix(":run").removesuffix(".__main__") for script in SCRIPTS]
-
-
-@pytest.mark.parametrize("module", [*COMMANDS, "experiments.run"])
+@pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])
 def test_help_does_not_wait_for_tensorflow(run_module, module):
     ended = run_module(module, "--help", without_tensorflow=True)
     assert ended.returncode == 0, ended.stderr

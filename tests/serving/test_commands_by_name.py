@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from serving import commands
 from tests.conftest import ROOT
 from tfrecords.base.version import VERSION
 
@@ -38,23 +37,9 @@ def run(*arguments):
         ("fintune", 2, "", "error: unknown command 'fintune'; did you mean 'finetune'? (albert-tf --help"),
         ("finetune --hlep", 2, "", "error: Unknown command line flag 'hlep'. Did you mean: help"),
         ("export", 1, "", "error: --model=..., --output_dir=... must be given"),
-        ("completion bash", 0, "complete -o filenames -F _albert_tf albert-tf", ""),
-        ("completion tcsh", 2, "", "error: the shell must be one of bash, zsh, fish"),
     ],
 )
 def test_what_it_answers(arguments, status, out, err):
     ended = run(*arguments.split())
     assert ended.returncode == status, ended.stderr
     assert out in ended.stdout and err in ended.stderr and len(ended.stderr.splitlines()) == bool(err)
-
-
-def test_completion_knows_the_flags():
-    flags = commands.flags_of("export")
-    assert {"--model=", "--compute=", "--check"} <= set(flags)
-
-
-def test_bash_completes():
-    source = run("completion", "bash").stdout
-    script = 'COMP_WORDS=(albert-tf fi); COMP_CWORD=1; _albert_tf; echo "${COMPREPLY[@]}"'
-    shown = subprocess.run(["bash", "-c", f"{source}\n{script}"], capture_output=True, text=True, timeout=60)
-    assert shown.stdout.split() == ["finetune"]
