@@ -44,4 +44,4 @@ PAIR_LOSSES = {
 }
 
 # The numbers that a search compares.
-VECTORS = ("float32", "int8", "binary")
+VECTORS = ("float32", "int8")

@@ -1,8 +1,7 @@
 """Searches texts by their vectors.
 
-Up to EXACT_UP_TO float32 vectors are compared exactly. With more, or with int8 vectors, a search uses usearch's graph;
-with binary vectors, it counts the numbers of equal sign. Both rescore the best texts with float32 vectors, which a
-saved index keeps on disk.
+Up to EXACT_UP_TO float32 vectors are compared exactly. With more, or with int8 vectors, a search uses usearch's graph
+and rescores the best texts with float32 vectors, which a saved index keeps on disk.
 """
 
 import hashlib
@@ -31,13 +30,12 @@ EXACT_UP_TO = 20_000
 # usearch's names of similarities.
 _METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
 # Texts that are rescored for each one asked for.
-_RESCORED = {"float32": 2, "int8": 4, "binary": 40}
+_RESCORED = {"float32": 2, "int8": 4}
 # Nodes of the graph that a search keeps.
 _EXPANSION = 256
-# Texts that are encoded between two writes, and numbers in memory at a time.
+# Texts that the graph takes at a time, and numbers in memory at a time.
 _PART, _BLOCK = 4096, 2**26
 _FILES = {"texts": "texts.jsonl", "vectors": "vectors.npy", "graph": "graph.usearch"}
-_PROGRESS = "progress.json"
 
 
 class Hit(NamedTuple):
@@ -53,7 +51,7 @@ class Index:
 
     Args:
         vectors: float32 [texts, dimensions]; they have length 1 if the model compares by cosine.
-        kind: "float32", "int8" or "binary".
+        kind: "float32" or "int8".
         graph: a usearch index; None: built if needed.
         model: the `identity` of the model that made the vectors; empty: computed from `loaded`.
 
@@ -69,7 +67,6 @@ class Index:
         self.loaded, self.texts, self.vectors, self.kind = loaded, list(texts), vectors, kind
         self.similarity = _compared_by(loaded)
         self.model = model or identity(loaded)
-        self._codes = np.packbits(np.asarray(vectors) > 0, axis=1) if kind == "binary" else None
         self._scale = 127 / max(float(np.abs(vectors).max(initial=0)), 1e-12) if kind == "int8" else 1.0
         self.graph = graph
         if graph is None and needs_graph:
@@ -101,12 +98,13 @@ class Index:
         if self.similarity == "cosine":
             vectors = unit(vectors)
         top = min(top, len(self.texts))
-        if exact or (self.graph is None and self._codes is None):
+        if exact or self.graph is None:
             return exact_nearest(vectors, self.vectors, top, self._compared)
         scores = np.full((len(vectors), top), -np.inf, "float32")
         numbers = np.full((len(vectors), top), -1, "int64")
         for row, vector in enumerate(vectors):
-            chosen = np.sort(self._candidates(vector, min(top * _RESCORED[self.kind], len(self.texts))))
+            count = min(top * _RESCORED[self.kind], len(self.texts))
+            chosen = np.sort(self.graph.search(self._quantized(vector), count).keys.astype("int64"))
             compared = self._compared(vector[None], np.asarray(self.vectors[chosen]))[0]
             order = np.argsort(-compared, kind="stable")[:top]
             scores[row, : len(order)], numbers[row, : len(order)] = compared[order], chosen[order]
@@ -115,12 +113,6 @@ class Index:
     def _compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         # The cosine of vectors of length 1 is their product.
         return similarity("dot" if self.similarity == "cosine" else self.similarity, first, second)
-
-    def _candidates(self, vector: np.ndarray, count: int) -> np.ndarray:
-        if self._codes is not None:
-            apart = np.bitwise_count(self._codes ^ np.packbits(vector > 0)).sum(axis=1, dtype="uint16")
-            return np.argpartition(apart, count - 1)[:count]
-        return self.graph.search(self._quantized(vector), count).keys.astype("int64")
 
     def _quantized(self, vectors: np.ndarray) -> np.ndarray:
         if self.kind != "int8":
@@ -198,9 +190,7 @@ def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
     name = _compared_by(loaded)
     if kind not in VECTORS:
         raise UserError(f"vectors '{kind}' are unknown; choose one of {', '.join(VECTORS)}")
-    if kind == "binary" and name != "cosine":
-        raise UserError(f"binary vectors need the cosine, and the model compares by {name}; take float32")
-    if kind == "binary" or (kind == "float32" and count <= EXACT_UP_TO):
+    if kind == "float32" and count <= EXACT_UP_TO:
         return False
     if name not in _METRICS:
         raise UserError(f"usearch knows no {name}; take float32 and at most {EXACT_UP_TO} texts")
@@ -220,36 +210,13 @@ def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_pr
 
 
 def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, batch_size: int) -> Index:
-    """Encodes texts and saves their index in a folder; called again after an interruption, it resumes."""
+    """Encodes texts and saves their index in a folder."""
     _needs_graph(loaded, len(texts), kind)
     folder = files.make_output_dir(folder)
     with files.locked(folder):
-        return _build_index(loaded, texts, folder, kind, batch_size)
-
-
-def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str, batch_size: int) -> Index:
-    key = key_of(identity(loaded), texts)
-    _check_folder(folder, key)
-    path, state = folder / _FILES["vectors"], folder / _PROGRESS
-    known = files.read_object(state)
-    done = known.get("done", 0) if known.get("key") == key and path.is_file() else 0
-    if not isinstance(done, int) or not 0 <= done <= len(texts):
-        raise UserError(f"'{state}' is damaged: 'done' is {done!r}; remove it, and the index begins anew")
-    name, width = _compared_by(loaded), loaded.embedder.dimensions
-    # While an index is being rebuilt, its folder does not count as an index.
-    (folder / ABOUT).unlink(missing_ok=True)
-    # numpy.load returns an array in memory for no texts.
-    vectors = np.lib.format.open_memmap(path, "r+" if done else "w+", np.float32, (len(texts), width))
-    with progress_bar(total=len(texts), initial=done, unit="text", desc="encoding") as bar:
-        for start in range(done, len(texts), _PART):
-            part = list(texts[start : start + _PART])
-            vectors[start : start + len(part)] = _encoded(loaded.encode_document, name, part, batch_size=batch_size)
-            vectors.flush()
-            files.write_json(state, {"key": key, "done": start + len(part)})
-            bar.update(len(part))
-    index = Index(loaded, texts, vectors, kind)
-    index._write(folder)
-    state.unlink()
+        _check_folder(folder, key_of(identity(loaded), texts))
+        index = make_index(loaded, texts, kind, batch_size, show_progress=True)
+        index._write(folder)
     return index
 
 
@@ -257,7 +224,7 @@ def _check_folder(folder: Path, key: str) -> None:
     # Refuses a folder with another index, or with files that no index has.
     if (there := about_index(folder)) and there["key"] != key:
         raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
-    own = {*_FILES.values(), ABOUT, _PROGRESS}
+    own = {*_FILES.values(), ABOUT}
     others = sorted(path.name for path in folder.iterdir() if path.name not in own and not path.name.startswith("."))
     if others:
         raise UserError(f"'{folder}' holds other files, such as '{others[0]}'; choose an empty folder for the index")

@@ -120,7 +120,7 @@ class Loaded:
     def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> Index:
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
 
-        `vectors` is "float32", "int8" or "binary". The last two are smaller; their best results are rescored in
+        `vectors` is "float32" or "int8", which takes less memory; its best results are rescored in
         float32. The model's prompt for documents is prepended. `albert_tf.open_index` opens a saved index.
 
         Raises:

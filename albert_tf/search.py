@@ -38,7 +38,7 @@ class SearchSettings(CheckedSettings):
     text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
     vectors: str = setting(
         "float32",
-        help="format of the vectors in memory; of int8 and binary ones the best are compared again in float32",
+        help="format of the vectors in memory; the best of int8 ones are compared again in float32",
         choices=VECTORS,
     )
     batch_size: int = setting(32, help="texts a batch", at_least=1)

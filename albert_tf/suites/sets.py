@@ -14,31 +14,29 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albert_tf.tasks import parquet
-from albert_tf.tasks.columns import LABEL_NAMES, TEXT_NAMES, find_column
 from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
 from albert_tf.tasks.tables import DataRow, Table, read_table
-from albert_tf.tasks.values import class_of, names_of, number_of, text_of
+from albert_tf.tasks.values import number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_gzipped
 
 
 @dataclasses.dataclass(frozen=True)
 class PairSet:
-    """Pairs of texts, each with a label.
+    """Pairs of texts with their similarities (STS).
 
     Attributes:
-        labels: float64 [pairs]: for "STS", similarities; otherwise 1 for pairs that belong together and 0 for others.
+        labels: float64 [pairs].
         parts: for SemEval, the number of pairs by file.
-        kind: "STS" or "pair classification".
     """
 
+    kind: ClassVar[str] = "STS"
     name: str
     files: Sequence[Path]
     firsts: Sequence[str]
     seconds: Sequence[str]
     labels: np.ndarray
     parts: Mapping[str, int]
-    kind: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,42 +47,24 @@ class Ranking:
         queries: texts by id.
         passages: texts by id.
         judgements: {query id: {passage id: relevance}}; 0: irrelevant.
-        kind: "retrieval" ranks all passages; "reranking" ranks those judged for a query.
     """
 
+    kind: ClassVar[str] = "retrieval"
     name: str
     files: Sequence[Path]
     queries: Mapping[str, str]
     passages: Mapping[str, str]
     judgements: Mapping[str, Mapping[str, int]]
-    kind: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Classes:
-    """Texts with their classes, as (text, class) pairs."""
-
-    kind: ClassVar[str] = "classification"
-    name: str
-    files: Sequence[Path]
-    train: Sequence[tuple[str, str]]
-    test: Sequence[tuple[str, str]]
-
-
-EmbeddingSet = PairSet | Ranking | Classes
+EmbeddingSet = PairSet | Ranking
 
 _COLUMNS = {
     "first": ("sentence1", "sentence_1", "sentence_a", "text1", "question1", "#1 string"),
     "second": ("sentence2", "sentence_2", "sentence_b", "text2", "question2", "#2 string"),
     "score": ("score", "similarity", "similarity_score", "relatedness_score"),
-    "label": ("label", "labels", "quality", "is_duplicate"),
-    "query": ("query", "question", "qtext"),
-    "passage": ("passage", "answer", "document", "atext", "text"),
 }
 _HINT = "docs/guide/measure_embeddings.md says how a set's files are named"
-_YES_OR_NO = {"1": 1, "0": 0, "true": 1, "false": 0, "entailment": 1, "not_entailment": 0}
-# A list of a set's classes; they are read from its rows.
-_CLASS_LIST = "categories.json"
 
 
 def find_sets(data_dir: str) -> list[EmbeddingSet]:
@@ -128,10 +108,10 @@ def _read_semeval(folder: Path) -> tuple[PairSet, set[str]]:
         table = read_table(path, ("score", "first", "second"), published=True)
         # Pairs without a score were never part of the task.
         scored = (row for row in table.rows if row.values["score"].strip())
-        part = _pairs(table._replace(rows=scored), ("first", "second"), number_of, "score")
+        part = _pairs(table._replace(rows=scored), ("first", "second"), "score")
         rows += part
         parts[re.sub(_SEMEVAL, "", path.name)] = len(part)
-    return _as_pairs(folder.name, paths, rows, "STS", parts), set()
+    return _as_pairs(folder.name, paths, rows, parts), set()
 
 
 def _read_sick(folder: Path) -> tuple[PairSet, set[str]]:
@@ -140,23 +120,23 @@ def _read_sick(folder: Path) -> tuple[PairSet, set[str]]:
     header = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
     table = read_table(path, header, published=True)
     lines = (row for row in table.rows if row.line > 1)
-    rows = _pairs(table._replace(rows=lines), header[1:3], number_of, header[3])
-    return _as_pairs(folder.name, [path], rows, "STS"), known
+    rows = _pairs(table._replace(rows=lines), header[1:3], header[3])
+    return _as_pairs(folder.name, [path], rows), known
 
 
-def _pairs(table: Table, texts: Sequence[str], read: Callable, label: str) -> list[tuple]:
-    rows = table.require((*texts, label)).rows
-    return [(*(text_of(table, row, column) for column in texts), read(table, row, label)) for row in rows]
+def _pairs(table: Table, texts: Sequence[str], score: str) -> list[tuple]:
+    rows = table.require((*texts, score)).rows
+    return [(*(text_of(table, row, column) for column in texts), number_of(table, row, score)) for row in rows]
 
 
-def _as_pairs(name: str, files: Sequence[Path], rows: list[tuple], kind: str, parts=None) -> PairSet:
+def _as_pairs(name: str, files: Sequence[Path], rows: list[tuple], parts=None) -> PairSet:
     if not rows:
         raise UserError(f"'{files[0]}' has no rows to measure on; {_HINT}")
     firsts, seconds, labels = zip(*rows)
     labels = np.array(labels, "float64")
     if len(set(labels)) < 2:
-        raise UserError(f"'{files[0]}': every pair has the label {labels[0]:g}, so nothing can be measured")
-    return PairSet(name, files, firsts, seconds, labels, parts or {}, kind)
+        raise UserError(f"'{files[0]}': every pair has the score {labels[0]:g}, so nothing can be measured")
+    return PairSet(name, files, firsts, seconds, labels, parts or {})
 
 
 def _read_cranfield(folder: Path) -> tuple[Ranking, set[str]]:
@@ -174,7 +154,7 @@ def _read_cranfield(folder: Path) -> tuple[Ranking, set[str]]:
             judgements.setdefault(cells[0], {})[cells[2]] = int(cells[3])
         elif cells:
             raise UserError(f"'{paths[2]}' line {number}: {line!r} is not query, 0, passage and relevance")
-    return _ranking(folder.name, paths, asked, passages, judgements, "retrieval"), set()
+    return _ranking(folder.name, paths, asked, passages, judgements), set()
 
 
 def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
@@ -201,7 +181,7 @@ def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
         judged = judgements.setdefault(str(row.values["query-id"]), {})
         # TREC writes -1 for some passages that are irrelevant.
         _add(table, row, judged, row.values["corpus-id"], max(0, int(relevance)))
-    return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements, "retrieval"), {path.parent.name}
+    return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements), {path.parent.name}
 
 
 def _add(table: Table, row: DataRow, found: dict, name: Any, value: Any) -> None:
@@ -209,88 +189,31 @@ def _add(table: Table, row: DataRow, found: dict, name: Any, value: Any) -> None
         raise table.wrong(row, f"'{name}' is there before with another value", "keep one")
 
 
-def _ranking(name, files, queries, passages, judgements, kind) -> Ranking:
+def _ranking(name, files, queries, passages, judgements) -> Ranking:
     for query, judged in judgements.items():
         lost = query if query not in queries else next((one for one in judged if one not in passages), None)
         if lost is not None:
             raise UserError(f"'{files[-1]}': a judgement names '{lost}', which is not there; fix the file")
-    # As in MTEB, a query counts if it has a relevant passage and, in reranking, an irrelevant one.
-    counted = {
-        query: judged
-        for query, judged in judgements.items()
-        if any(judged.values()) and (kind == "retrieval" or not all(judged.values()))
-    }
+    # As in MTEB, a query counts if it has a relevant passage.
+    counted = {query: judged for query, judged in judgements.items() if any(judged.values())}
     if not counted:
         raise UserError(f"'{files[-1]}': no query has a passage that answers it; nothing can be measured")
-    return Ranking(name, files, queries, passages, counted, kind)
+    return Ranking(name, files, queries, passages, counted)
 
 
-def _read_table(folder: Path) -> tuple[EmbeddingSet, set[str]]:
+def _read_table(folder: Path) -> tuple[PairSet, set[str]]:
     tables = find_tables(folder, (*SUFFIXES, parquet.ENDING))
-    tables.pop(Path(_CLASS_LIST).stem, None)
     stems = ("test", *OWN_STEMS["dev"])
-    known = {path.name for stem, path in tables.items() if stem in (*stems, "train")} | {_CLASS_LIST}
-    there: Sequence[str] = ()
-    for stem in stems:
-        if stem not in tables:
-            continue
-        table = read_table(tables[stem])
-        columns = {role: _column(table, names) for role, names in _COLUMNS.items()}
-        if found := _read_by_columns(folder.name, table, columns, tables.get("train")):
-            return found, known
-        there = there or table.columns
-    if not there:
+    known = {path.name for stem, path in tables.items() if stem in (*stems, "train")}
+    path = next((tables[stem] for stem in stems if stem in tables), None)
+    if path is None:
         other = ", ".join(sorted(path.name for path in folder.iterdir()))
         raise UserError(f"'{folder}' holds no test or dev table; it holds {other}; {_HINT}")
-    raise UserError(f"'{folder}': the columns {', '.join(map(repr, there))} are those of no set; {_HINT}")
-
-
-def _read_by_columns(name: str, table: Table, columns: dict[str, str], train: Path | None) -> EmbeddingSet | None:
-    path, pair = table.path, (columns["first"], columns["second"])
-    if all(pair) and columns["score"] and columns["label"]:
-        raise UserError(f"'{path}' has a score and a label, '{columns['score']}' and '{columns['label']}'; keep one")
-    if all(pair) and columns["score"]:
-        return _as_pairs(name, [path], _pairs(table, pair, number_of, columns["score"]), "STS")
-    if all(pair) and columns["label"]:
-        rows = _pairs(table, pair, _yes_or_no, columns["label"])
-        return _as_pairs(name, [path], rows, "pair classification")
-    if columns["query"] and columns["passage"] and columns["label"]:
-        return _reranking(name, table, columns)
-    names = {column.strip().casefold() for column in table.columns}
-    if not any(pair) and names & set(TEXT_NAMES) and names & set(LABEL_NAMES):
-        rows = {"test": _texts(table), "train": [] if train is None else _texts(read_table(train))}
-        _check_classes(path if train is None else train, rows["train"] or rows["test"], train is None)
-        return Classes(name, [path, *filter(None, [train])], **rows)
-    return None
-
-
-def _check_classes(path: Path, rows: Sequence[tuple[str, str]], clusters: bool) -> None:
-    if len(classes := {label for _, label in rows}) < 2:
-        raise UserError(f"'{path}': every text has the label {min(classes)!r}, so nothing can be measured")
-    if clusters and len(classes) == len(rows):
-        raise UserError(f"'{path}': every text has a label of its own, so nothing can be measured")
-
-
-def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
-    texts, judgements = (columns["query"], columns["passage"]), dict[str, dict[str, int]]()
-    for query, passage, label in _pairs(table, texts, _yes_or_no, columns["label"]):
-        judged = judgements.setdefault(query, {})
-        judged[passage] = max(label, judged.get(passage, 0))
-    passages = {passage: passage for judged in judgements.values() for passage in judged}
-    return _ranking(name, [table.path], {query: query for query in judgements}, passages, judgements, "reranking")
-
-
-def _texts(table: Table) -> list[tuple[str, str]]:
-    text, label = (find_column(table.path, table.columns, role) for role in ("text", "label"))
-    rows = table.require([text, label]).rows
-    return [(text_of(table, row, text), *names_of("classification", table, row, label)) for row in rows]
-
-
-def _yes_or_no(table: Table, row: DataRow, column: str) -> int:
-    value = class_of(table, row, column)
-    if (answer := _YES_OR_NO.get(value.strip().casefold())) is None:
-        raise table.wrong(row, f"{column} {value!r} is neither 1 nor 0")
-    return answer
+    table = read_table(path)
+    first, second, score = (_column(table, names) for names in _COLUMNS.values())
+    if not (first and second and score):
+        raise UserError(f"'{path}': the columns {', '.join(map(repr, table.columns))} are those of no set; {_HINT}")
+    return _as_pairs(folder.name, [path], _pairs(table, (first, second), score)), known
 
 
 def _column(table: Table, names: Sequence[str]) -> str:
