@@ -7,7 +7,7 @@ python -m albert_tf.convert_checkpoint --input=run --to=huggingface --output=hf_
 import dataclasses
 from pathlib import Path
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS
+from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS, WRITTEN_FORMATS
 from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_export, start_tensorflow
@@ -20,7 +20,7 @@ class ConvertSettings(CheckedSettings):
 
     input: str = setting(help="Folder, checkpoint prefix or file; a preset's name for keras_hub.")
     output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
-    to: str = setting(help="Format of the output.", choices=FORMATS)
+    to: str = setting(help="Format of the output.", choices=WRITTEN_FORMATS)
     form: str | None = setting(
         None, help="Format of the input; left out: detected from the files.", choices=FORMATS, flag="from"
     )

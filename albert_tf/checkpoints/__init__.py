@@ -1,7 +1,7 @@
 """Conversion of checkpoints from and to other code bases."""
 
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
-from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
+from albert_tf.checkpoints.keras_hub import load_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 
 __all__ = [
@@ -9,6 +9,5 @@ __all__ = [
     "load_keras_hub",
     "load_official",
     "save_huggingface",
-    "save_keras_hub",
     "save_official",
 ]

@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf.base.model import has_adapters, merge_adapters
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
-from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
+from albert_tf.checkpoints.keras_hub import load_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.untrusted import check_keras_file
 from albert_tf.model_files import MODEL_FILE, check_is_here, detect
@@ -36,11 +36,7 @@ def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
     """Writes a folder, or a .keras file for `form` "keras"; raises UserError if the format cannot hold the model."""
-    savers: dict[str, Callable] = {
-        "official": save_official,
-        "huggingface": save_huggingface,
-        "keras_hub": save_keras_hub,
-    }
+    savers: dict[str, Callable] = {"official": save_official, "huggingface": save_huggingface}
     if form != "keras":
         used = model
         if isinstance(used, AlbertSentenceEmbedder):
@@ -60,15 +56,6 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
 
 
-# Classes of earlier versions in .keras files, and what to do with such a file.
-_REMOVED = {
-    "ElectraPretrainer": (
-        "it is an ElectraPretrainer, which this version does not have any more; take its encoder out by the version "
-        "that wrote it: python -m albert_tf.convert_checkpoint --input=FILE --output=FOLDER --to=huggingface"
-    )
-}
-
-
 def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     """Loads a model of this package from a .keras file or a folder with model.keras.
 
@@ -84,8 +71,7 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         model = keras.saving.load_model(file, compile=compile, safe_mode=True)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
-        removed = (reason for name, reason in _REMOVED.items() if f"'{name}'" in str(error))
-        raise UserError(f"cannot read '{file}' as a Keras model: {next(removed, first_line(error))}") from error
+        raise UserError(f"cannot read '{file}' as a Keras model: {first_line(error)}") from error
     if not type(model).__module__.startswith("albert_tf."):
         raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
     if not compile and has_adapters(model):
@@ -110,7 +96,6 @@ def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = Tr
         model.save(temporary)
 
 
-_ASSETS = {"sentencepiece": "assets/tokenizer/vocabulary.spm", "wordpiece": "assets/tokenizer/vocabulary.txt"}
 _CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer", "bpe": "RobertaTokenizer"}
 _BY_FILE = "PreTrainedTokenizerFast"
 _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} | {
@@ -136,19 +121,12 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
         tokenizer.save(folder)
         return
     contents = tokenizer.published_files()
-    if form == "keras_hub":
-        if tokenizer.lowers_first or "special_tokens_map.json" in contents:
-            logging.warning("keras-hub has no form for all rules of this tokenizer: '%s' has the usual ones", folder)
-        if tokenizer.kind != "bpe":
-            contents = {_ASSETS[tokenizer.kind]: tokenizer.vocabulary}
     for name, content in contents.items():
-        make_output_dir((folder / name).parent)
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
-    if form != "keras_hub":
-        write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer, "tokenizer.json" in contents))
-        if tokenizer.lowers_first:
-            write_json(folder / SENTENCE_FILES[0], {"do_lower_case": True})
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer, "tokenizer.json" in contents))
+    if tokenizer.lowers_first:
+        write_json(folder / SENTENCE_FILES[0], {"do_lower_case": True})
 
 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:

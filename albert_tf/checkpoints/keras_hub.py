@@ -8,11 +8,11 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.untrusted import check_claims, check_classes, check_hdf5, json_objects
-from albert_tf.checkpoints.variables import Source, build_model, check_published, encoder_of, fill, named_variables
+from albert_tf.checkpoints.variables import Source, build_model, fill, named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import make_output_dir, read_json, read_object
+from tfrecords.base.files import read_json, read_object
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
@@ -48,30 +48,6 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
             tensors[name] = tensor.reshape(shapes[name])
     fill(model, sources, tensors, str(preset) if isinstance(preset, (str, os.PathLike)) else type(backbone).__name__)
     return model
-
-
-def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
-    """Writes the encoder as a preset folder for `Backbone.from_preset(directory)`.
-
-    Heads are left out with a warning.
-
-    Raises:
-        UserError: keras-hub cannot hold the configuration.
-    """
-    encoder = encoder_of(model)
-    backbone = _new_backbone(encoder.config)
-    ours = named_variables(encoder)
-    for name, variable in _variables(backbone).items():
-        value = ours.get(name)
-        if value is None:
-            # It always projects; an identity replaces a missing projection.
-            value = np.eye(*variable.shape) if name.endswith("kernel") else np.zeros(variable.shape)
-        variable.assign(np.reshape(keras.ops.convert_to_numpy(value), variable.shape))
-    heads = sorted(named_variables(model).keys() - ours.keys())
-    if heads:
-        logging.warning("not written, a keras-hub backbone has no heads: %s", ", ".join(heads))
-    make_output_dir(directory)
-    backbone.save_to_preset(str(directory))
 
 
 def library() -> Any:
@@ -182,41 +158,6 @@ def _config(backbone: Any) -> AlbertConfig:
         type_vocab_size=backbone.num_segments,
         always_project=not is_bert and width == backbone.hidden_dim,
     )
-
-
-def _new_backbone(config: AlbertConfig) -> Any:
-    keras_hub = library()
-    check_published(config, "keras-hub")
-    if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
-        raise UserError("keras-hub has only hidden_act 'gelu', factorization 'all' and sharing 'all' or 'none'")
-    sizes = dict(
-        vocabulary_size=config.vocab_size,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        hidden_dim=config.hidden_size,
-        intermediate_dim=config.intermediate_size,
-        dropout=config.hidden_dropout_prob,
-        max_sequence_length=config.max_position_embeddings,
-        num_segments=config.type_vocab_size,
-    )
-    if config.sharing == "none" and not config.is_projected and config.inner_group_num == 1:
-        return keras_hub.models.BertBackbone(**sizes)
-    groups = config.num_hidden_layers if config.sharing == "none" else config.num_hidden_groups
-    if config.num_hidden_layers % groups:
-        raise UserError(f"keras-hub needs num_hidden_layers {config.num_hidden_layers} a multiple of {groups} groups")
-    own = dict(embedding_dim=config.embedding_size, num_groups=groups, num_inner_repetitions=config.inner_group_num)
-    return keras_hub.models.AlbertBackbone(**sizes, **own)
-
-
-def _variables(backbone: Any) -> dict[str, keras.Variable]:
-    variables = {
-        "embeddings/word_embeddings": backbone.token_embedding.embeddings,
-        "embeddings/position_embeddings": backbone.position_embedding.position_embeddings,
-        "embeddings/token_type_embeddings": backbone.segment_embedding.embeddings,
-    }
-    for prefix, layer in _layers(backbone).items():
-        variables |= {f"{prefix}/{variable.name}": variable for variable in layer.variables}
-    return variables
 
 
 def _tables(backbone: Any) -> dict[str, np.ndarray]:

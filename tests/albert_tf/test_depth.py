@@ -12,7 +12,6 @@ from albert_tf.checkpoints import (
     load_huggingface,
     load_official,
     save_huggingface,
-    save_keras_hub,
     save_official,
 )
 from albert_tf.layers.block import Step
@@ -195,7 +194,7 @@ def test_a_plan_starts_from_what_runs_where_its_blocks_run_first():
         )
 
 
-@pytest.mark.parametrize("save", [save_official, save_huggingface, save_keras_hub])
+@pytest.mark.parametrize("save", [save_official, save_huggingface])
 def test_published_formats_have_no_place_for_extensions(save, tmp_path):
     changes = {"step_signal": "learned", "depth_lora_rank": 2, "norm_position": "pre", "norm": "rms_norm"}
     changes |= {"feed_forward": "glu", "position_type": "rotary", "use_bias": False}

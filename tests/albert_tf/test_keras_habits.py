@@ -1,7 +1,6 @@
 """What a Keras user tries with any model: all of it works here, or says in a line what does."""
 
 import contextlib
-import zipfile
 
 import keras
 import numpy as np
@@ -58,18 +57,6 @@ def test_quantization_by_keras_is_refused_and_so_is_a_file_that_has_it(tmp_path,
     model.save(tmp_path / "model.keras")
     with refused(rf"model\.keras' as a Keras model: its kernels were rounded.*{instead}"):
         load_keras(tmp_path / "model.keras")
-
-
-def test_a_file_of_a_class_that_was_removed_is_refused_with_the_way_out(tmp_path):
-    AlbertEncoder(CONFIG).save(tmp_path / "encoder.keras")
-    with zipfile.ZipFile(tmp_path / "encoder.keras") as saved, zipfile.ZipFile(tmp_path / "a.keras", "w") as older:
-        for name in saved.namelist():
-            config = saved.read(name)
-            for now, then in (("AlbertEncoder", "ElectraPretrainer"), ("layers.encoder", "models.electra")):
-                config = config.replace(now.encode(), then.encode()) if name == "config.json" else config
-            older.writestr(name, config)
-    with refused(r"a\.keras' as a Keras model: it is an ElectraPretrainer.*convert_checkpoint"):
-        load_keras(tmp_path / "a.keras")
 
 
 @pytest.mark.parametrize("kind", ["choices", "pretrainer", "classifier", "encoder"])

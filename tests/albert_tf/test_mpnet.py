@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
-from albert_tf.checkpoints import load_huggingface, save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints import load_huggingface, save_huggingface, save_official
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.sharing import share_blocks
@@ -111,10 +111,9 @@ def test_other_models_with_buckets_have_no_form_in_transformers(tmp_path, change
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("save", [save_official, save_keras_hub])
-def test_other_formats_have_no_form_for_it(tmp_path, save):
+def test_the_official_format_has_no_form_for_it(tmp_path):
     with refused(f"cannot hold a model with .*{KEY} 32"):
-        save(AlbertEncoder(tiny()), tmp_path / "model")
+        save_official(AlbertEncoder(tiny()), tmp_path / "model")
 
 
 def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_path, caplog):

@@ -25,7 +25,7 @@ from tests.albert_tf.tiny import (
     values_of,
 )
 
-TF1, HF, HUB, KERAS = "official", "huggingface", "keras_hub", "keras"
+TF1, HF, KERAS = "official", "huggingface", "keras"
 XLNET = json.loads("""{
     "embedding_size": 16, "sharing": "none", "position_type": "relative", "clamp_length": 5, "memory_length": 4,
     "reuse_length": 3, "type_vocab_size": 4, "max_position_embeddings": 512
@@ -73,10 +73,7 @@ PASSES = table("""
     pretrainer of words    | plain            | huggingface          | AlbertForMaskedLM predictions.bias
     xlnet                  | XLNet            | official huggingface | XLNetLMHeadModel lm_loss.bias
     encoder                | plain            | huggingface          | AlbertModel pooler.weight
-    encoder                | inner groups     | keras_hub            |
-    encoder                | unshared         | keras_hub            |
-    encoder                | BERT             | keras_hub huggingface |
-    encoder                | square           | keras_hub            |
+    encoder                | BERT             | huggingface          |
     encoder                | RoBERTa          | huggingface          |
     encoder without pooler | XLNet            | official huggingface | XLNetModel mask_emb
     classifier             | plain            | huggingface          | AlbertForSequenceClassification classifier.weight
@@ -95,8 +92,7 @@ PASSES = table("""
 """)  # noqa: E501
 # The same tensors, or the same configuration, pass in another row.
 SLOW = {
-    ("pretrainer", "relu"), ("pretrainer", "word"), ("encoder", "unshared"), ("encoder", "BERT"),
-    ("encoder", "RoBERTa"),
+    ("pretrainer", "relu"), ("pretrainer", "word"), ("encoder", "BERT"), ("encoder", "RoBERTa"),
 }  # fmt: skip
 CASES = [
     pytest.param(kind, config, form, published, marks=[pytest.mark.slow] * ((kind, config) in SLOW))
@@ -127,8 +123,8 @@ def test_a_model_is_read_as_it_was_written(kind, name, form, published, tmp_path
     assert type(again) is type(model)
     found = encoder_of(again).config
     if found.always_project:
-        # transformers' ALBERT and keras-hub's project always: an identity was written.
-        assert form in (HF, HUB) and "embeddings/projection/kernel" not in values_of(model)
+        # transformers' ALBERT projects always: an identity was written.
+        assert form == HF and "embeddings/projection/kernel" not in values_of(model)
         assert_same_answers(again, model)
         return
     assert_same_weights(again, model)
@@ -137,7 +133,7 @@ def test_a_model_is_read_as_it_was_written(kind, name, form, published, tmp_path
         assert_same_answers(again, model, batch(kind))
         # transformers' ALBERT shares no block by a group for each layer.
         expected = config.replace(sharing="all") if (name, form) == ("unshared", HF) else config
-        assert form == HUB or found.replace(num_hidden_groups=config.num_hidden_groups) == expected
+        assert found.replace(num_hidden_groups=config.num_hidden_groups) == expected
     if form == KERAS:
         assert again.get_config() == model.get_config() == type(model).from_config(model.get_config()).get_config()
     if form == HF and published:
@@ -164,7 +160,7 @@ def test_a_keras_file_keeps_how_steps_are_run(tmp_path):
 
 
 def test_a_model_on_disk_fills_another(tmp_path):
-    for form, load in ((TF1, formats.load_official), (HF, formats.load_huggingface), (HUB, formats.load_keras_hub)):
+    for form, load in ((TF1, formats.load_official), (HF, formats.load_huggingface)):
         encoder = randomise(AlbertEncoder(small()))
         other = AlbertEncoder(small())
         assert load(written(encoder, form, tmp_path / form), other) is other
@@ -176,19 +172,13 @@ NO_FORM = table("""
     encoder     | shared ffn       | huggingface | transformers has no model with sharing 'ffn'
     encoder     | word             | huggingface | transformers has no model with factorization 'word'
     encoder     | word groups      | official    | only with one block for all layers
-    encoder     | shared attention | keras_hub   | keras-hub has only
-    encoder     | word             | keras_hub   | keras-hub has only
-    encoder     | relu             | keras_hub   | keras-hub has only
-    encoder     | groups           | keras_hub   | keras-hub needs num_hidden_layers 4 a multiple of 3 groups
     encoder     | erf              | official    | gelu_erf
     encoder     | projected        | official    | no projection where embedding_size equals hidden_size
     encoder     | shared RoBERTa   | huggingface | position_offset 2 has no form there
     encoder     | tanh RoBERTa     | official    | the official code cannot hold a model with position_offset 2
-    encoder     | tanh RoBERTa     | keras_hub   | keras-hub cannot hold a model with position_offset 2
     encoder     | shared XLNet     | huggingface | no XLNet with shared blocks or factorised embeddings
     encoder     | factorised XLNet | official    | no XLNet with shared blocks or factorised embeddings
     encoder     | RMS XLNet        | huggingface | cannot hold a model with norm 'rms_norm'
-    encoder     | XLNet            | keras_hub   | keras-hub cannot hold a model with position_type 'relative'
     encoder     | erf XLNet        | official    | hidden_act 'gelu_erf'; its gelu is the tanh form
     encoder     | plan             | huggingface | transformers cannot hold a model with depth_plan '1x2'
     joint spans | plain            | huggingface | the target format has no place for .*start/kernel
@@ -213,9 +203,6 @@ def test_encoders_alone_go_where_heads_have_no_form(tmp_path, caplog):
     assert "how texts are pooled has no form there" in caplog.text
     with refused("transformers has no class for an AlbertSentenceEmbedder; give its encoder"):
         formats.save_huggingface(model, tmp_path / "none")
-    pretrained = randomise(AlbertPretrainer(small()))
-    assert_same_weights(formats.load(written(pretrained, HUB, tmp_path / "hub")), pretrained.encoder)
-    assert "a keras-hub backbone has no heads: masked_lm/" in caplog.text
     with refused("not factorized afterwards"):
         factorize_embeddings(XlnetPretrainer(small(**XLNET)), 4)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, AlbertPretrainer
-from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.conversion import convert
@@ -36,22 +36,20 @@ def values(model):
     return {name: np.asarray(value) for name, value in named_variables(model).items()}
 
 
-@pytest.mark.parametrize("form", ["own", "official", "huggingface", pytest.param("keras_hub", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["own", "official", "huggingface"])
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
     loaded = load(tiny_run)
-    if form == "keras_hub":
-        pytest.importorskip("keras_hub", reason="keras-hub is not installed")
     if form != "own":
-        save = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
+        save = {"official": save_official, "huggingface": save_huggingface}
         save[form](loaded.model, tmp_path / "start")
         (tmp_path / "start" / "spiece.model").write_bytes(loaded.tokenizer.vocabulary)
         settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"))
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     expected, found = values(loaded.model), values(pretraining.Pretraining(settings, Devices(), 0.0).new_model())
-    assert ("initialised anew: nothing" in capsys.readouterr().out) == (form != "keras_hub")
+    assert "initialised anew: nothing" in capsys.readouterr().out
     heads = {name for name in expected if name.startswith(("masked_lm", "pair"))}
     assert expected.keys() == found.keys() and len(heads) == 7
-    for name in found.keys() - (heads if form == "keras_hub" else set()):
+    for name in found:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
