@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from absl import flags
+from scripts.server import free_port
 
 from benchmarks import servers
 from benchmarks.machine import machine_line
 from benchmarks.model_server import Server, trivial_case
-from scripts.server import free_port
 from tfrecords.base.script import run_main
 
 flags.DEFINE_multi_integer("megabytes", [10, 100], "Sizes of the large bodies.")

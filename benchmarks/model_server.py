@@ -17,12 +17,12 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from absl import flags
+from scripts.server import free_port
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from benchmarks import servers
 from benchmarks.machine import machine_line
 from benchmarks.timing import seconds_of
-from scripts.server import free_port
 from serving.benchmark.rest import RestStub, predict_url, read_answer, request_body
 from serving.model_server.servable import SavedModel
 from serving.model_server.source import list_versions

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from scripts.server import free_port
+
 from benchmarks import servers
 from benchmarks.machine import machine_line
 from benchmarks.memory import memory_mib
-from scripts.server import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting

@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 
-from scripts.server import free_port
 from serving.client import Client
+from tests.servers import free_port
 from tfrecords.base.errors import UserError
 
 

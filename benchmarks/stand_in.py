@@ -5,7 +5,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 
-from serving.benchmark.stand_in import StandIn
+from tests.stand_in import StandIn
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def build_records(folder: Path, length: int, predictions: int) -> Path:
     """Dynamic records of Python's help topics, at the given length."""
     corpus, spm = folder / "topics.txt", folder / "spm"
     for command in (
-        ["scripts.python_topics", corpus],
+        ["tests.topics", corpus],
         ["tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={spm}", "--vocab_size=2000"],
         ["tfrecords.create_pretraining_data", f"--input={corpus}", f"--tokenizer={spm}.model", "--masking=dynamic"]
         + [f"--output_dir={folder}/data", "--split_sentences", f"--max_seq_length={length}", "--dupe_factor=5"]

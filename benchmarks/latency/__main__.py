@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.latency.page import write_page
-from scripts.python_topics import write_topics
 from serving.benchmark.report import environment
+from tests.topics import write_topics
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main

@@ -8,9 +8,9 @@ from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import flops, parameters
 from benchmarks import inference_loading
 from benchmarks.latency.page import BATCH, LENGTH
-from scripts.server import free_port, running_server
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
+from tests.servers import free_port, running_server
 
 # Enough for a median with ten samples beyond it.
 LEAST_REQUESTS = 21
