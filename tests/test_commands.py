@@ -90,7 +90,7 @@ SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scrip
 COMMANDS = [script.removesuffix(":run").removesuffix(".__main__") for script in SCRIPTS]
 
 
-@pytest.mark.parametrize("module", [*COMMANDS, "experiments.run"])
+@pytest.mark.parametrize("module", COMMANDS)
 def test_help_does_not_wait_for_tensorflow(run_module, module):
     ended = run_module(module, "--help", without_tensorflow=True)
     assert ended.returncode == 0, ended.stderr

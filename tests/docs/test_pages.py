@@ -37,6 +37,20 @@ def test_pages_are_short():
     assert sum(counts[page] for page in GUIDES + EXPLANATION) <= ALL_WORDS
 
 
+def test_the_page_on_security_names_tests_that_exist():
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.endswith("| test |")]
+    assert len(rows) > 20 and [row for row in rows if "`tests/" not in row] == []
+    tests = [test.split("::") for test in re.findall(r"`(tests/[^`]+)`", text)]
+    missing = [
+        test
+        for test in tests
+        if not (ROOT / test[0]).is_file()
+        or any(f" {name}" not in (ROOT / test[0]).read_text("utf-8") for name in test[1:])
+    ]
+    assert missing == []
+
+
 def test_the_questions_of_a_newcomer_are_answered_at_the_top_of_the_readme():
     text = (ROOT / "README.md").read_text("utf-8")
     answers = {".similarity(": 100, "albert_tf.run_finetuning": 150, "docker run": 250, "Batch size": 300}
