@@ -57,7 +57,7 @@ def test_every_export_has_its_row_and_the_words_their_ratios(measured, page_of, 
     text = page_of(measured)
     assert f"| albert_base_v2 | {FAST} | 47 | 90 | 1.5 | 59.0 | 60.0 | 50.8 |" in text
     assert text.count("\n| a") == 6 and text.count("\n| bert") == 3
-    assert "59 ms: 2 times as fast as its plain export" in text and "{" not in text
+    assert "takes 59 ms: 2 times as fast as the plain export" in text and "{" not in text
     assert "takes 30 ms and batches run 4 times as fast" in text
     assert "a processor, 2 cores" in text and "commit `abc1234`" in text
     assert json.loads((tmp_path / "latency/figures.json").read_text())["figures"] == measured
