@@ -11,7 +11,6 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from serving.benchmark.stand_in import StandIn
 from serving.client import Connection
 from serving.gateway.app import INFER_PATHS, Gateway
 from serving.gateway.kserve import HEADER_LENGTH
@@ -22,6 +21,7 @@ from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters, MonitoringConfig, PredictRequest, SSLConfig, TensorProto
 from serving.wire.tensors import checked_shape, read_tensor, to_numpy
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel
+from tests.stand_in import StandIn
 
 STATUS = (StatusError,)
 REST_WORDS = ("instances", "inputs", "examples", "context", "signature_name", "b64", "x", "y", "z", "flag", "half")

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("tfrecords", "albert_tf", "serving", "experiments")
+ROOMS = ("tfrecords", "albert_tf", "serving")
 FOLDERS = (*ROOMS, "scripts", "benchmarks", "fuzz", "tests")
 
 

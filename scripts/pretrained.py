@@ -8,10 +8,10 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+from scripts.server import check_port, free_port, post
 
 from scripts.command import run
 from scripts.fetch import downloads, fetch
-from scripts.server import check_port, free_port, post
 from tfrecords.base.errors import UserError
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"

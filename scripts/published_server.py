@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from scripts import command
-from scripts.server import config_of, free_port, post, running_gateway, running_server
 from serving.client import Client
+from tests.servers import config_of, free_port, post, running_gateway, running_server
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json, write_json
 

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.server import check_port, free_port, running_gateway, running_server, server_command
+
 from scripts.choose_corpus import corpus_pattern, fingerprint
 from scripts.cut_corpus import has_few_documents
-from scripts.server import check_port, free_port, running_gateway, running_server, server_command
 from scripts.stages import Road, shell_line
 from scripts.summary import print_summary
 from tfrecords.base.errors import UserError

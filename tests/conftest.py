@@ -205,7 +205,7 @@ def run_module(command_runners, tmp_path_factory):
 @pytest.fixture(scope="session")
 def topics(tmp_path_factory) -> Path:
     """Python's help topics as a corpus of documents, one paragraph a line."""
-    from scripts.python_topics import write_topics
+    from tests.topics import write_topics
 
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
     write_topics(path)

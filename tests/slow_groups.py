@@ -15,7 +15,7 @@ GROUPS = {
     "tfrecords": ("tests/tfrecords",),
     "docs": ("tests/docs",),
     "notebooks": ("tests/examples",),
-    "experiments": ("tests/experiments", "tests/benchmarks", "tests/scripts", "tests/fuzz"),
+    "tools": ("tests/benchmarks", "tests/scripts", "tests/fuzz"),
     "clients": ("tests/clients",),
     # By their markers alone.
     "served_docs": (),

@@ -12,6 +12,7 @@ import pytest
 
 from scripts.imports import ROOMS, ROOT, Sources, distances
 from serving.commands import COMMANDS
+from tests.stand_in import StandIn
 
 # The serving kit is for any model: it knows nothing of ALBERT.
 KIT = ("wire", "client", "model_server", "benchmark", "gateway", "score", "http_protocol")
@@ -31,7 +32,7 @@ ALLOWED_UPWARD = {"albert_tf/loaded.py imports serving/exporting.py"}
 
 
 def test_no_room_imports_upward(sources):
-    """tfrecords < albert_tf < serving < experiments; and no room imports scripts, benchmarks or tests."""
+    """tfrecords < albert_tf < serving; and no room imports scripts, benchmarks or tests."""
     upward = {
         f"{path} imports {target}"
         for path, targets in sources.graph.items()
@@ -119,7 +120,9 @@ def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    results = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    with StandIn() as server:
+        given = {"target": server.target}
+        results = doctest.testmod(importlib.import_module(name), optionflags=flags, extraglobs=given)
     assert results.attempted and not results.failed
 
 
@@ -139,8 +142,6 @@ def commands(sources, *folders) -> set[str]:
 def test_every_command_has_a_name(sources):
     named = {module.replace(".", "/") for module, _ in COMMANDS.values()}
     found = commands(sources, "tfrecords", "albert_tf", "serving") - {"serving/commands.py"}
-    # A server without a model, for measuring clients: the benchmark starts it.
-    found -= {"serving/benchmark/stand_in.py"}
     assert {path.removesuffix(".py").removesuffix("/__main__") for path in found} == named
 
 

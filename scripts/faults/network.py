@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from scripts.faults.rows import row
 from scripts.faults.stage import Failed, Impossible, Process, Stage, answers, ask, check, load, wait_for
-from scripts.server import free_port
 from serving.client import Client, Connection, ServingError
+from tests.servers import free_port
 
 _BODY = b'{"inputs": "a text"}'
 _HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"

@@ -19,8 +19,8 @@ import grpc
 import numpy as np
 
 from scripts.imports import ROOT
-from scripts.server import free_port
 from serving.client import Client, ServingError
+from tests.servers import free_port
 from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
 
 

@@ -15,7 +15,7 @@ VARIABLES = {
     "TF_ENABLE_ONEDNN_OPTS": (
         "training, servers",
         "`1` lets TensorFlow use oneDNN for float32 products on CPUs without AVX-512. Training commands set it on such "
-        "a CPU if it is not set. [What a server gains](../results/engines_avx2.md).",
+        "a CPU if it is not set. [What a server gains](../results/engines.md#cpus-with-avx2-alone).",
     ),
     "TF_NUM_INTRAOP_THREADS": ("all", "Threads inside an operation; `1` for each of several runs side by side."),
     "TF_CPP_MIN_LOG_LEVEL": ("all", "TensorFlow's messages; this library sets `3` unless it is set. `0` shows all."),

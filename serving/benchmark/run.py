@@ -48,9 +48,7 @@ _LIKELY_TRIALS = 9
 def run_benchmark(settings: BenchmarkSettings) -> BenchmarkReport:
     """Returns the report, as in report.json (fields: docs/reference/benchmark_report.md).
 
-    >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
-    >>> with StandIn() as server:
-    ...     report = run_benchmark(BenchmarkSettings(target=server.target, lengths="8", seconds=0.1, warmup_seconds=0))
+    >>> report = run_benchmark(BenchmarkSettings(target=target, lengths="8", seconds=0.1, warmup_seconds=0))
     >>> report["points"][0]["name"]
     '8 tokens x 1, closed loop, 1 client'
 

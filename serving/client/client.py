@@ -48,8 +48,7 @@ class Client(ClientBase):
 
     Every method raises ServingError (a UserError) with the status, the server's message and a hint.
 
-    >>> from serving.benchmark.stand_in import StandIn  # a server that gives every request the same answer
-    >>> with StandIn() as server, Client(server.target, "default") as client:
+    >>> with Client(target, "default") as client:  # target: HOST:PORT of a server
     ...     client.predict_ids([[2, 48, 1631, 3]])["probabilities"]
     array([[0.25, 0.75]], dtype=float32)
     """
@@ -88,12 +87,10 @@ class AsyncClient(ClientBase):
     """Calls one model from an event loop; methods and errors are those of `Client`.
 
     >>> import asyncio
-    >>> from serving.benchmark.stand_in import StandIn
-    >>> async def ask(target, rows):
+    >>> async def ask(rows):
     ...     async with AsyncClient(target, "default") as client:
     ...         return await asyncio.gather(*[client.predict_ids([row]) for row in rows])
-    >>> with StandIn() as server:
-    ...     len(asyncio.run(ask(server.target, [[2, 48, 3], [2, 3]])))
+    >>> len(asyncio.run(ask([[2, 48, 3], [2, 3]])))
     2
     """
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scripts.server import free_port, running_gateway, running_server
+from tests.servers import free_port, running_gateway, running_server
 from tests.serving.conftest import (  # noqa: F401
     make_model,
     roberta_tokenizer,

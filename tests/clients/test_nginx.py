@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from scripts.server import free_port, running_gateway
 from serving.gateway.routes import ROUTES
 from tests.clients.answers import TEXTS, WHERE
 from tests.clients.conftest import MODELS
+from tests.servers import free_port, running_gateway
 
 pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(600)]
 ORIGIN = "https://app.example"

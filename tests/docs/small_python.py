@@ -30,7 +30,6 @@ ADDED = {
     "albert_tf.run_evaluation": [],
     "albert_tf.compress": ["--train_batch_size=4", "--held_out_rows=16", "--lora_rank=2"],
     "serving.benchmark": ["--warmup_seconds=0.1"],
-    "experiments.run": ["--rows=plain,lora"],
 }  # fmt: skip
 
 

@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 
-from serving.benchmark.stand_in import StandIn
 from serving.client.tasks import relevance
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import PAIR, STRINGS, FakeModel, logits, vector
+from tests.stand_in import StandIn
 
 TEXTS = [f"passage {number} {'of many words ' * (number % 3)}" for number in range(20)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import learned, quickstart
-from serving.benchmark.stand_in import TEXT, StandIn
+from tests.stand_in import TEXT, StandIn
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
@@ -41,7 +41,7 @@ def stages(tmp_path, monkeypatch):
 
 def test_without_a_corpus_it_is_pythons_help(stages, tmp_path):
     first, vocabulary, *_ = [command for _, command in stages()]
-    assert first == ["-m", "scripts.python_topics", f"{tmp_path}/corpus.txt"]
+    assert first == ["-m", "tests.topics", f"{tmp_path}/corpus.txt"]
     assert f"--input={tmp_path}/corpus.txt" in vocabulary
 
 

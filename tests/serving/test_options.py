@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from serving.benchmark.stand_in import StandIn
 from serving.client import AsyncClient, Client
 from serving.score.__main__ import ScoringSettings, main
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel, cut_left, logits, vector
+from tests.stand_in import StandIn
 from tfrecords.base.errors import UserError
 
 LONG = "z a b c d e f g h i j k l m n o"

@@ -15,9 +15,9 @@ import pytest
 from absl import flags
 
 import serving
-from scripts.server import free_port
 from serving import start
 from serving.start import StartSettings
+from tests.servers import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import write_json
 from tfrecords.base.settings import define_flags, read_flags

@@ -1,4 +1,4 @@
-"""RoBERTa's published recipe: every settings file says what was published, and trains a small model."""
+"""RoBERTa's published recipe: every settings file says what was published, and trains a small model. ALBERT's tables."""
 
 import dataclasses
 import json
@@ -96,3 +96,18 @@ def test_every_file_trains_a_small_model(rows, name, small_corpus, tmp_path):
     assert json.loads((folder / "config.json").read_text())["position_offset"] == 2
     history = (folder / "history.csv").read_text().splitlines()
     assert len(history) > 1 and ("next_sentence_loss" in history[0]) == ("pair" in rows)
+
+
+ABLATIONS = RECIPES.parent / "ablations"
+
+
+@pytest.mark.parametrize("row", sorted(ABLATIONS.glob("rows/*.json")), ids=lambda path: path.stem)
+def test_a_row_of_alberts_tables_is_a_model_and_changes_something(row):
+    base, changes = (json.loads(path.read_text()) for path in (ABLATIONS / "model.json", row))
+    AlbertConfig(**base | changes)
+    assert [key for key, value in changes.items() if base.get(key) == value] == []
+
+
+def test_settings_of_alberts_tables_are_those_of_the_commands():
+    assert read_settings_file(str(ABLATIONS / "examples.json"), BuildSettings)
+    assert read_settings_file(str(ABLATIONS / "pretraining.json"), PretrainingSettings)

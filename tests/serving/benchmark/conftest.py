@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from serving.benchmark.stand_in import constant_answer
+from tests.stand_in import constant_answer
 
 ANSWER = constant_answer()
 

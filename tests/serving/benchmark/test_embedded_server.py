@@ -7,12 +7,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from scripts.server import free_port
 from serving.benchmark import table
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
+from tests.servers import free_port
 from tests.serving.gateway.conftest import wait_until
 from tests.serving.model_server.conftest import start
 from tfrecords.base.errors import UserError

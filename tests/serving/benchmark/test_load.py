@@ -12,9 +12,9 @@ from serving.benchmark import answers, point, workload
 from serving.benchmark.load import Driver, Effort, LoadShare, Samples, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.settings import BenchmarkSettings
-from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
 from tests.serving.benchmark.conftest import ANSWER, Numbered
+from tests.stand_in import StandIn, constant_answer
 
 WORKLOAD = workload.Workload(8, 1, "tokens", [b""], [{}])
 LOOPS = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}

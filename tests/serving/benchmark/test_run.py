@@ -23,11 +23,11 @@ from serving.benchmark.point import Load, seconds_of
 from serving.benchmark.report import write_report
 from serving.benchmark.run import run_benchmark, trial_settings
 from serving.benchmark.settings import BenchmarkSettings
-from serving.benchmark.stand_in import IDS, TEXT, StandIn, constant_answer
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
 from tests.serving.benchmark.conftest import Numbered
 from tests.serving.gateway.conftest import wait_until
+from tests.stand_in import IDS, TEXT, StandIn, constant_answer
 from tfrecords.base.errors import UserError
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE

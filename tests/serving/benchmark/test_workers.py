@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.benchmark.load import LoadShare, constant_arrivals
-from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.benchmark.workers import Workers, split
 from serving.client import Connection
+from tests.stand_in import StandIn, constant_answer
 from tfrecords.base.errors import UserError
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from serving.benchmark import workload
-from serving.benchmark.stand_in import TEXT, StandIn
 from serving.benchmark.workload import WorkloadMaker
 from serving.client import Client
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
+from tests.stand_in import TEXT, StandIn
 from tfrecords.base.errors import UserError
 
 LINES = ["A short line.", "A line that is rather longer than the first one was.", "Third!"]

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from serving.benchmark.stand_in import IDS, StandIn
 from serving.client import Client, Connection
+from tests.stand_in import IDS, StandIn
 
 
 @contextlib.contextmanager

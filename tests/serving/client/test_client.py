@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import trustme
 
-from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import AsyncClient, Client, Connection, ServingError
 from serving.wire import protos
 from tests.serving.client.conftest import connected
+from tests.stand_in import TEXT, StandIn, constant_answer
 from tfrecords.base.errors import UserError
 
 

@@ -8,11 +8,11 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.benchmark.stand_in import StandIn
 from serving.client import AsyncClient, Client, ServingError
 from serving.client.messages import join_batches
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
+from tests.stand_in import StandIn
 from tfrecords.base.errors import UserError
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.stand_in import StandIn
 from serving.client import AsyncClient, Client
 from serving.client.messages import MAX_ROWS, token_batches
 from serving.client.tasks import relevance
 from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
+from tests.stand_in import StandIn
 from tfrecords.base.errors import UserError
 
 TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]

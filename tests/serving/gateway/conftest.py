@@ -12,13 +12,13 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.benchmark.stand_in import StandIn
 from serving.client import Connection
 from serving.gateway.routes import ROUTES
 from serving.gateway.server import GatewayServer
 from serving.gateway.service import GatewayOptions
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
+from tests.stand_in import StandIn
 
 # Tensors that several signatures have: the type (f: float32, i: int32, s: string, b: bool) and the rank of each.
 GROUPS = dict(

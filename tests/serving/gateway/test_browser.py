@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.server import free_port
+from tests.servers import free_port
 from tests.serving.gateway.conftest import wait_until_healthy
 from tests.serving.model_server.conftest import config_text, start
 

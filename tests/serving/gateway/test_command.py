@@ -6,8 +6,8 @@ import sys
 
 import httpx
 
-from scripts.server import free_port
 from tests.conftest import ROOT
+from tests.servers import free_port
 from tests.serving.gateway.conftest import wait_until
 
 

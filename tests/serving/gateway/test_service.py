@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from scripts.server import free_port
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
 from serving.wire import protos
+from tests.servers import free_port
 from tests.serving.gateway.conftest import failure_of, timing_of, wait_until
 from tfrecords.base.errors import UserError
 

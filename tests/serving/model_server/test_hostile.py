@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from scripts.server import free_port
 from serving.wire.tensors import MAX_RANK, to_numpy
+from tests.servers import free_port
 from tests.serving.model_server.conftest import (
     LISTENING,
     config_text,

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from scripts.server import free_port
 from serving.model_server import flags, server
 from serving.model_server.__main__ import main
 from serving.model_server.status import StatusError
+from tests.servers import free_port
 from tests.serving.model_server.conftest import is_refused, predict_request, start, wait_for
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from scripts.server import free_port
+from tests.servers import free_port
 from tests.serving.model_server.conftest import post, predict_request
 from tests.serving.model_server.models import export_half_plus_two
 

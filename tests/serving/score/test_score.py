@@ -14,13 +14,13 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.stand_in import StandIn
 from serving.score import job, models, rows
 from serving.score.models import ModelSource
 from serving.score.worker import ScoringWorker
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
 from tests.serving.score.conftest import Echo, read_lines
+from tests.stand_in import StandIn
 from tfrecords.base.errors import UserError
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]

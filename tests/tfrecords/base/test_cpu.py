@@ -44,9 +44,7 @@ def test_what_the_user_set_stays(cpu_info, monkeypatch):
     assert os.environ[SWITCH] == "0"
 
 
-@pytest.mark.parametrize(
-    "command", ["albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress", "experiments.run"]
-)
+@pytest.mark.parametrize("command", ["albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress"])
 def test_commands_that_train_set_the_switch_before_anything_else(command, monkeypatch):
     done, module = [], importlib.import_module(command)
     for name in ("train_by_onednn", "run_main"):
