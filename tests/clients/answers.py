@@ -70,11 +70,6 @@ class Answers:
     def _token_vectors(self):
         return self._pieces_of(TEXTS)["lengths"]
 
-    def _weights(self):
-        found = self._asked("words", "sparse", text=TEXTS[:1])
-        terms = zip(found["ids"][0], found["weights"][0])
-        return [[place, weight] for place, weight in sorted(terms) if weight]
-
     def _similarities(self):
         vectors = unit(self["vectors"])
         return vectors[1:] @ vectors[0]
@@ -144,9 +139,6 @@ class Answers:
 
     def _available(self):
         return ["AVAILABLE"]
-
-    def _no_failure(self):
-        return 0
 
     def _head(self):
         return [["200", True, 0]] * 2

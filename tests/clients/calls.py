@@ -26,7 +26,7 @@ PROGRAMS = vars(calls_openai) | vars(calls_servers) | vars(calls_texts)
 
 
 class Where:
-    """The addresses HOST:PORT `gateway`, `kserve`, `server`, `rest`; `texts`, `many`, `query`, `documents`, ..."""
+    """The addresses HOST:PORT `gateway`, `server`, `rest`; `texts`, `many`, `query`, `documents`, ..."""
 
     def __init__(self, values):
         self.__dict__.update(values)

@@ -96,90 +96,6 @@ async def llama_query(at):
     return await llama(at).aget_query_embedding(at.texts[0])
 
 
-def haystack_text(at):
-    from haystack.components.embedders import OpenAITextEmbedder
-    from haystack.utils import Secret
-
-    key = Secret.from_token(KEY)
-    return OpenAITextEmbedder(api_key=key, api_base_url=at.v1, model="embedder").run(at.texts[0])["embedding"]
-
-
-def haystack_documents(at):
-    from haystack import Document
-    from haystack.components.embedders import OpenAIDocumentEmbedder
-    from haystack.utils import Secret
-
-    key = Secret.from_token(KEY)
-    embedder = OpenAIDocumentEmbedder(api_key=key, api_base_url=at.v1, model="embedder", progress_bar=False)
-    return [one.embedding for one in embedder.run([Document(content=text) for text in at.texts])["documents"]]
-
-
-def haystack_tei_text(at):
-    from haystack_integrations.components.embedders.huggingface_api import HuggingFaceAPITextEmbedder
-
-    embedder = HuggingFaceAPITextEmbedder("text_embeddings_inference", {"url": f"{at.url}/embed"})
-    return embedder.run(at.texts[0])["embedding"]
-
-
-def haystack_tei_documents(at):
-    from haystack import Document
-    from haystack_integrations.components.embedders.huggingface_api import HuggingFaceAPIDocumentEmbedder
-
-    where = {"url": f"{at.url}/embed"}
-    embedder = HuggingFaceAPIDocumentEmbedder("text_embeddings_inference", where, progress_bar=False)
-    return [one.embedding for one in embedder.run([Document(content=text) for text in at.texts])["documents"]]
-
-
-def haystack_tei_sparse(at):
-    from haystack_integrations.components.embedders.huggingface_api import HuggingFaceTEISparseTextEmbedder
-
-    found = HuggingFaceTEISparseTextEmbedder(api_base_url=at.url).run(at.texts[0])["sparse_embedding"]
-    return sorted(map(list, zip(found.indices, found.values)))
-
-
-def haystack_tei_ranker(at):
-    from haystack import Document
-    from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
-
-    ranker = HuggingFaceTEIRanker(url=at.url, top_k=2, max_retries=0)
-    found = ranker.run(query=at.query, documents=[Document(content=text) for text in at.documents])["documents"]
-    return [[at.documents.index(one.content), one.score] for one in found]
-
-
-def litellm_vectors(at, model, base, **options):
-    import litellm
-
-    answer = litellm.embedding(model, at.texts, api_base=base, api_key=KEY, max_retries=0, **options)
-    return [one["embedding"] for one in answer.data]
-
-
-def litellm_openai(at):
-    return litellm_vectors(at, "openai/embedder", at.v1)
-
-
-def litellm_vllm(at):
-    return litellm_vectors(at, "hosted_vllm/embedder", at.v1)
-
-
-def litellm_tei(at):
-    return litellm_vectors(at, "huggingface/embedder", f"{at.url}/embed", input_type="embed")
-
-
-def litellm_ranking(at, model, base):
-    import litellm
-
-    answer = litellm.rerank(model, at.query, at.documents, top_n=2, api_base=base, api_key=KEY)
-    return [[one["index"], one["relevance_score"]] for one in answer.results]
-
-
-def litellm_rerank(at):
-    return litellm_ranking(at, "cohere/pairs", f"{at.url}/v2/rerank")
-
-
-def litellm_vllm_rerank(at):
-    return litellm_ranking(at, "hosted_vllm/pairs", at.url)
-
-
 def chroma(at, name):
     from chromadb.utils import embedding_functions
 
@@ -206,26 +122,12 @@ def chroma_query(at):
     return int(collection.query(query_texts=[at.query], n_results=1)["ids"][0][0])
 
 
-def txtai(at):
-    from txtai.embeddings import Embeddings
+def qdrant_query(at):
+    from qdrant_client import QdrantClient, models
 
-    return Embeddings(path="openai/embedder", method="litellm", vectors={"api_base": at.v1, "api_key": KEY})
-
-
-def txtai_vectors(at):
-    return listed(txtai(at).batchtransform(at.texts))
-
-
-def txtai_search(at):
-    embeddings = txtai(at)
-    embeddings.index(at.documents)
-    return embeddings.search(at.query, 1)[0][0]
-
-
-async def kernel_embed(at):
-    import openai
-    from semantic_kernel.connectors.ai.open_ai import OpenAITextEmbedding
-
-    async with openai.AsyncOpenAI(base_url=at.v1, api_key=KEY) as client:
-        embedder = OpenAITextEmbedding(ai_model_id="embedder", async_client=client)
-        return listed(await embedder.generate_embeddings(at.texts))
+    client, vectors = QdrantClient(":memory:"), openai_vectors(at, at.documents, encoding_format="float")
+    kept = models.VectorParams(size=len(vectors[0]), distance=models.Distance.COSINE)
+    client.create_collection("texts", vectors_config=kept)
+    client.upsert("texts", [models.PointStruct(id=id, vector=vector) for id, vector in enumerate(vectors)])
+    (asked,) = openai_vectors(at, [at.query], encoding_format="float")
+    return client.query_points("texts", query=asked, limit=1).points[0].id

@@ -3,53 +3,6 @@
 import gzip
 import json
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-
-def triton_vectors(at, kind, address, **binary):
-    import numpy as np
-    import tritonclient.grpc
-    import tritonclient.http
-
-    module = getattr(tritonclient, kind)
-    text = module.InferInput("text", [len(at.texts)], "BYTES")
-    text.set_data_from_numpy(np.array([text.encode() for text in at.texts], object), **binary)
-    outputs = [module.InferRequestedOutput("embedding", **binary)]
-    client = module.InferenceServerClient(address)
-    assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("embedder")
-    found = client.infer("embedder", [text], outputs=outputs).as_numpy("embedding")
-    client.close()
-    return found.tolist()
-
-
-def triton_http(at):
-    return triton_vectors(at, "http", at.gateway)
-
-
-def triton_json(at):
-    return triton_vectors(at, "http", at.gateway, binary_data=False)
-
-
-def triton_grpc(at):
-    return triton_vectors(at, "grpc", at.kserve)
-
-
-def triton_classes(at):
-    import numpy as np
-    import tritonclient.http
-
-    text = tritonclient.http.InferInput("text", [1], "BYTES")
-    text.set_data_from_numpy(np.array([b"a film"], object))
-    wanted = [tritonclient.http.InferRequestedOutput("logits", class_count=2)]
-    return str(tritonclient.http.InferenceServerClient(at.gateway).infer("classifier", [text], outputs=wanted))
-
-
-def triton_other(at):
-    import tritonclient.http
-
-    tritonclient.http.InferenceServerClient(at.gateway).get_model_metadata("other")
 
 
 def ovms(at, kind):
@@ -72,30 +25,6 @@ def ovms_status(at):
 
 def ovms_zero(at):
     ovms(at, "grpc").predict({"text": at.texts}, "embedder")
-
-
-LOCUST_FILE = """
-import locust
-
-class User(locust.FastHttpUser):
-    @locust.task
-    def embed(self):
-        with self.client.post("/embed", json={"inputs": "the cat sat"}, catch_response=True) as answer:
-            if len(answer.json()[0]) != %d:
-                answer.failure("another vector")
-"""
-
-
-def locust_embed(at):
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "locustfile.py")
-        file.write_text(LOCUST_FILE % at.size)
-        command = [sys.executable, "-m", "locust", f"--locustfile={file}", f"--host={at.url}", "--headless", "--json"]
-        command += ["--users=4", "--spawn-rate=4", "--run-time=5s", "--stop-timeout=5"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    (found,) = json.loads(done.stdout)
-    assert done.returncode == 0 and found["num_requests"] > 0, done.stderr
-    return found["num_failures"]
 
 
 def serving_predict(at):

@@ -8,8 +8,6 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REQUIREMENTS = ROOT / "requirements" / "clients.txt"
-# Installed without what it asks for: PyTorch, of which the calls below use nothing.
-ALONE = HERE / "requirements-alone.txt"
 PACKAGE = HERE / "package.json"
 
 
@@ -19,7 +17,7 @@ class Client:
 
     Attributes:
         name: As the page has it.
-        language: "Python", "JavaScript", "Java" or "command".
+        language: "Python", "JavaScript" or "command".
         package: As the registry has it; of a program of the machine, with the version that was tried.
         example: What a user writes; the gateway is at 127.0.0.1:8080, the model server at 8500 and 8501.
         own: Whether it runs where albert-tf runs.
@@ -50,35 +48,15 @@ client.embeddings.create(model="minilm", input=["a fine film"])""",
 embedder.get_text_embedding_batch(["a fine film"])""",
     ),
     Client(
-        "haystack", "Python", "haystack-ai",
-        """key = Secret.from_token("none")
-OpenAITextEmbedder(api_key=key, api_base_url="http://127.0.0.1:8080/v1", model="minilm").run("a fine film")""",
-    ),
-    Client(
-        "haystack, Hugging Face API", "Python", "huggingface-api-haystack",
-        """server = {"url": "http://127.0.0.1:8080/embed"}
-HuggingFaceAPITextEmbedder("text_embeddings_inference", server).run("a fine film")
-HuggingFaceTEIRanker(url="http://127.0.0.1:8080").run("capital of France", documents)""",
-    ),
-    Client(
-        "litellm", "Python", "litellm",
-        """litellm.embedding("openai/minilm", ["a fine film"], api_base="http://127.0.0.1:8080/v1", api_key="none")
-litellm.rerank("cohere/ranker", query, documents, api_base="http://127.0.0.1:8080/v2/rerank", api_key="none")""",
-    ),
-    Client(
         "chromadb", "Python", "chromadb",
         """OpenAIEmbeddingFunction(api_key="none", api_base="http://127.0.0.1:8080/v1", model_name="minilm")
 HuggingFaceEmbeddingServer("http://127.0.0.1:8080/embed")""",
     ),
     Client(
-        "txtai", "Python", "txtai",
-        """server = {"api_base": "http://127.0.0.1:8080/v1", "api_key": "none"}
-Embeddings(path="openai/minilm", method="litellm", vectors=server).index(["a fine film"])""",
-    ),
-    Client(
-        "semantic-kernel", "Python", "semantic-kernel",
-        """client = openai.AsyncOpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")
-OpenAITextEmbedding(ai_model_id="minilm", async_client=client)""",
+        "qdrant-client", "Python", "qdrant-client",
+        """vectors = openai_client.embeddings.create(model="minilm", input=texts, encoding_format="float").data
+points = [PointStruct(id=one.index, vector=one.embedding) for one in vectors]
+QdrantClient(":memory:").upsert("texts", points)""",
     ),
     Client(
         "cohere", "Python", "cohere",
@@ -92,22 +70,9 @@ client.feature_extraction("a fine film", model="http://127.0.0.1:8080/pipeline/f
 client.text_classification("a fine film", model="http://127.0.0.1:8080/pipeline/text-classification")""",
     ),
     Client(
-        "tritonclient", "Python", "tritonclient",
-        """client = tritonclient.http.InferenceServerClient("127.0.0.1:8080")  # grpc: --grpc_port of the gateway
-text = tritonclient.http.InferInput("text", [1], "BYTES")
-text.set_data_from_numpy(np.array([b"a fine film"], object))""",
-    ),
-    Client(
         "ovmsclient", "Python", "ovmsclient",
         """client = ovmsclient.make_grpc_client("127.0.0.1:8500")
 client.predict({"text": ["a fine film"]}, "minilm", model_version=1)""",
-    ),
-    Client(
-        "locust", "Python", "locust",
-        """class User(locust.FastHttpUser):  # locust --host=http://127.0.0.1:8080
-    @locust.task
-    def embed(self):
-        self.client.post("/embed", json={"inputs": "a fine film"})""",
     ),
     Client(
         "requests", "Python", "requests",
@@ -126,28 +91,6 @@ stub.Predict(request)""",
 await client.embeddings.create({ model: "minilm", input: ["a fine film"] });""",
     ),
     Client(
-        "langchain (JavaScript)", "JavaScript", "@langchain/openai",
-        """const configuration = { baseURL: "http://127.0.0.1:8080/v1" };
-await new OpenAIEmbeddings({ configuration, apiKey: "none", model: "minilm" }).embedQuery("a fine film");""",
-    ),
-    Client(
-        "cohere-ai", "JavaScript", "cohere-ai",
-        """const client = new CohereClientV2({ environment: "http://127.0.0.1:8080", token: "none" });
-await client.rerank({ model: "ranker", query, documents, topN: 3 });""",
-    ),
-    Client(
-        "@huggingface/inference", "JavaScript", "@huggingface/inference",
-        """const client = new InferenceClient("none");
-const endpointUrl = "http://127.0.0.1:8080/pipeline/feature-extraction";
-await client.featureExtraction({ endpointUrl, inputs: "a fine film" });""",
-    ),
-    Client(
-        "java.net.http", "Java", "OpenJDK 17",
-        """var body = HttpRequest.BodyPublishers.ofString("{\\"inputs\\": \\"a fine film\\"}");
-var request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:8080/embed")).POST(body).build();
-HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());""",
-    ),
-    Client(
         "curl", "command", "curl 7.88",
         """curl --http2 http://127.0.0.1:8080/embed -d '{"inputs": "a fine film"}'""",
     ),
@@ -161,6 +104,6 @@ def version_of(client: Client) -> str:
     if client.language != "Python":
         return client.package.split()[-1]
     file = ROOT / "requirements.txt" if client.own else REQUIREMENTS
-    lines = [*file.read_text().splitlines(), *ALONE.read_text().splitlines()]
+    lines = file.read_text().splitlines()
     pins = dict(re.match(r"([\w-]+)(?:\[.*\])?==(\S+)", line).groups() for line in lines if "==" in line)
     return pins[client.package]

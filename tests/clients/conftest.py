@@ -44,12 +44,9 @@ def models(make_model, tokenizer, made_once):  # noqa: F811
 
 @pytest.fixture(scope="session")
 def servers(models, tmp_path_factory):
-    """A pair of servers: HOST:PORT of the gateway (`gateway`, `kserve` over gRPC), of the `server` and its `rest`."""
-    folder, rest, kserve = tmp_path_factory.mktemp("servers"), free_port(), free_port()
+    """A pair of servers: HOST:PORT of the `gateway`, of the `server` and its `rest`."""
+    folder, rest = tmp_path_factory.mktemp("servers"), free_port()
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(running_server(models, folder, free_port(), rest))
-        flags = (f"--grpc_port={kserve}",)
-        url = stack.enter_context(running_gateway(server, ",".join(models), folder, free_port(), *flags))
-        yield SimpleNamespace(
-            gateway=url.removeprefix("http://"), kserve=f"127.0.0.1:{kserve}", server=server, rest=f"127.0.0.1:{rest}"
-        )
+        url = stack.enter_context(running_gateway(server, ",".join(models), folder, free_port()))
+        yield SimpleNamespace(gateway=url.removeprefix("http://"), server=server, rest=f"127.0.0.1:{rest}")

@@ -10,7 +10,7 @@ from tests.clients.answers import Answers
 from tests.clients.clients import CLIENTS, HERE, version_of
 from tests.clients.table import OUTCOMES, ROWS
 
-LANGUAGES = {"Python": "calls*.py", "command": "calls*.py", "JavaScript": "calls.mjs", "Java": "Calls.java"}
+LANGUAGES = {"Python": "calls*.py", "command": "calls*.py", "JavaScript": "calls.mjs"}
 
 
 def test_the_page_of_clients_is_that_of_the_table():
@@ -25,10 +25,8 @@ def test_a_client_has_a_version_calls_and_programs_for_them(client):
     if client.language in ("Python", "command"):
         functions = ast.FunctionDef, ast.AsyncFunctionDef
         programs = {node.name for node in ast.parse(source).body if isinstance(node, functions)}
-    elif client.language == "JavaScript":
-        programs = set(re.findall(r"^  (?:async )?(\w+)(?:\(\) {|: )", source, re.MULTILINE))
     else:
-        programs = set(re.findall(r'case "(\w+)"', source))
+        programs = set(re.findall(r"^  (?:async )?(\w+)(?:\(\) {|: )", source, re.MULTILINE))
     assert {row.program for row in rows} - programs == set()
     assert len(client.example.splitlines()) <= 4
 
