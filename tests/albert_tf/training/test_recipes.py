@@ -1,4 +1,4 @@
-"""RoBERTa's published recipe: every settings file says what was published, and trains a small model. ALBERT's tables."""
+"""RoBERTa's published recipe: every settings file says what was published, and trains a small model."""
 
 import dataclasses
 import json
