@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from benchmarks.latency.plot import latency_plot
-from scripts.reference.markdown import table
 from tfrecords.base import files
 
 Figures = list[dict]
@@ -13,6 +12,11 @@ LENGTH, BATCH = 128, 32
 PLAIN, FAST, INT8 = "plain fp32", "fast", "fast int8"
 # The template's names of models.
 _NAMES = {"bert": "bert_base_uncased", "albert": "albert_base_v2", "tiny": "albert_tiny"}
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Returns a Markdown table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
 
 
 def write_page(figures: Figures, page: Path) -> None:

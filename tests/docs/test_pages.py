@@ -143,8 +143,8 @@ def test_snippets_run(page, place, tmp_path, monkeypatch):
 def test_the_site_can_be_built(tmp_path):
     """Where MkDocs is installed, here or in the environment that DOCS_PYTHON names."""
     python = os.environ.get("DOCS_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import material"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no mkdocs-material (requirements/docs.txt)")
+    if subprocess.run([python, "-c", "import material, mkdocstrings"], capture_output=True).returncode:
+        pytest.skip(f"{python} lacks packages of requirements/docs.txt")
     command = [python, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path / 'site'}"]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
