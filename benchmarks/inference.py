@@ -10,7 +10,6 @@ import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 import dataclasses
 import functools
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from albert_tf import AlbertConfig, AlbertEncoder
 from benchmarks import hub, inference_accuracy, inference_data, inference_exits, inference_loading
 from benchmarks.inference_accuracy import IDS, LENGTHS
 from benchmarks.inference_peers import make_peers
-from benchmarks.timing import medians_ms, seconds_in_turns
+from benchmarks.timing import medians_ms
 from serving.benchmark.report import environment
 from serving.inference import InferenceOptions, make_encoder
 from tfrecords.base import files
@@ -47,10 +46,9 @@ OURS = {
 # Whose times the others are compared with.
 _PEERS = ("OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
 BASES = ("plain fp32", "fp32", *_PEERS)
-# Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit_speed.md).
+# Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
-SEGMENTS = tf.TensorSpec([None, None], tf.int32, "segment_ids")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,11 +74,11 @@ def make_random_encoder(name: str) -> AlbertEncoder:
     return encoder
 
 
-def export(encoder, options: InferenceOptions, folder: Path, calibration=None, segments: bool = False):
-    """Saves and loads; gives a function of (input_ids, lengths), and segment_ids, int32, to the pooled output."""
+def export(encoder, options: InferenceOptions, folder: Path, calibration):
+    """Saves and loads; returns a function of input_ids and lengths, int32, to the pooled output."""
     module = make_encoder(encoder, options, calibration)
     function = tf.function(lambda **inputs: {"pooled_output": module.pooled(**inputs)}, autograph=False)
-    specs = {spec.name: spec for spec in (IDS, LENGTHS, SEGMENTS)[: 3 if segments else 2]}
+    specs = {spec.name: spec for spec in (IDS, LENGTHS)}
     tf.saved_model.save(module, str(folder), {"serving_default": function.get_concrete_function(**specs)})
     loaded = tf.saved_model.load(str(folder))
     signature = loaded.signatures["serving_default"]
@@ -98,7 +96,7 @@ def time_rounds(functions: dict, rounds: int) -> dict[str, float]:
     def pause_s(name: str) -> float:
         return 0.03 if name.startswith(("ONNX", "PyTorch")) else 0.002
 
-    return medians_ms(seconds_in_turns(functions, rounds, pause_s=pause_s))
+    return medians_ms(functions, rounds, pause_s)
 
 
 def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
@@ -115,14 +113,9 @@ def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
     return found | {"rows": len(rows), "tokens": int(lengths.sum()), "padded": int(ids.size)}
 
 
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def machine() -> dict:
-    flags = sorted(FLAGS & cpu_flags())
-    return {"cpu": environment()["cpu"], "cores": cores(), "flags": flags, "tensorflow": tf.__version__}
+    here, flags = environment(), sorted(FLAGS & cpu_flags())
+    return {"cpu": here["cpu"], "cores": here["usable_cores"], "flags": flags, "tensorflow": tf.__version__}
 
 
 def compiled_for(options: InferenceOptions, shapes: list[str]) -> InferenceOptions:
@@ -225,7 +218,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
             name: functools.partial(export, encoder, compiled_for(options, shapes), folder / name, (ids, lengths))
             for name, options in OURS.items()
         }
-        ours, threads = made(makers, left_out), settings.threads or cores()
+        ours, threads = made(makers, left_out), settings.threads or results["machine"]["cores"]
         peers = made({"peers": lambda: make_peers(encoder, folder, threads, calibration)}, left_out).get("peers", {})
         computes = list(dict.fromkeys(OURS[name].compute for name in ours if OURS[name].padding == "skipped"))
         results["comparisons"] = {}

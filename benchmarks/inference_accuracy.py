@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.choices import EXIT_RULES
 from albert_tf.loading import load
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
@@ -18,7 +17,6 @@ from tfrecords.base.errors import UserError
 THRESHOLDS = {
     "confidence": (2.0, 0.95, 0.9, 0.8, 0.7),
     "patience": (99, 6, 4, 2),
-    "learned": (1.0, 0.9, 0.7, 0.5, 0.3),
     "movement": (0.0, 0.05, 0.1, 0.2, 0.3),
 }
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
@@ -50,7 +48,6 @@ def measure(
     """
     loaded = load_with_exits(model_folder)
     model, tokenizer = loaded.model, loaded.tokenizer
-    rules = [rule for rule in EXIT_RULES if rule != "learned" or model.exit_gate is not None]
     rows, labels = sst2_dev(data, tokenizer)
     results = []
     for batch_size in batch_sizes:
@@ -58,12 +55,9 @@ def measure(
         used = slice(None, None, 8 if batch_size == 1 else 1)
         batches = [pad(rows[used][i : i + batch_size]) for i in range(0, len(rows[used]), batch_size)]
         for compute in computes:
-            signatures = _export(
-                model, rules, compute, _calibration(data, tokenizer), folder / f"{compute}-{batch_size}"
-            )
-            variants = {"plain": None} | {
-                f"{rule} {value}": (rule, value) for rule in rules for value in THRESHOLDS[rule]
-            }
+            signatures = _export(model, compute, _calibration(data, tokenizer), folder / f"{compute}-{batch_size}")
+            variants = {"plain": None}
+            variants |= {f"{rule} {value}": (rule, value) for rule, values in THRESHOLDS.items() for value in values}
             outputs, times = _time(signatures, batches, variants, rounds)
             for name in variants:
                 correct = outputs[name]["logits"].argmax(axis=1) == labels[used]
@@ -93,7 +87,7 @@ def _calibration(data: Path, tokenizer, count: int = 128) -> tuple[np.ndarray, n
     return ids, lengths
 
 
-def _export(model, rules: list[str], compute: str, calibration, folder: Path):
+def _export(model, compute: str, calibration, folder: Path):
     module = make_encoder(model, InferenceOptions(compute, "skipped"), calibration)
     module.head = dense(model.head, tf.float32)
 
@@ -101,7 +95,7 @@ def _export(model, rules: list[str], compute: str, calibration, folder: Path):
         return {"logits": module.head(module.pooled(input_ids, lengths))}
 
     signatures = {"plain": tf.function(plain, autograph=False).get_concrete_function(IDS, LENGTHS)}
-    signatures |= {rule: exits_by(rule, module, model) for rule in rules}
+    signatures |= {rule: exits_by(rule, module, model) for rule in THRESHOLDS}
     tf.saved_model.save(module, str(folder), signatures)
     return tf.saved_model.load(str(folder))
 

@@ -6,13 +6,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import AlbertClassifier, LearnedExit
+from albert_tf import AlbertClassifier
 from benchmarks import inference_data
 from benchmarks.inference_accuracy import IDS, LENGTHS, exits_by
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 
-_RULES = ("patience", "learned", "movement")
-_GATE = 0.1
+_RULES = ("patience", "movement")
 
 
 def measure(
@@ -30,15 +29,13 @@ def measure(
     """
     ids, _, lengths = inference_data.pad(rows)
     ids, lengths = tf.constant(ids), tf.constant(lengths)
-    model = AlbertClassifier(encoder, num_classes=2, early_exit=LearnedExit(prior=_GATE))
+    model = AlbertClassifier(encoder, num_classes=2, early_exit=True)
     for head in model.exit_heads:
         # One answer at every step: a row leaves when its own patience, the threshold, is over.
         head.bias.assign(keras.ops.convert_to_tensor([5.0, -5.0]))
-    # And one chance to leave after each: it leaves once the probability of having left is over its threshold.
-    model.exit_gate.score.kernel.assign(keras.ops.zeros_like(model.exit_gate.score.kernel))
     steps = 1 + np.random.default_rng(0).geometric(1 / (mean_steps - 1), len(rows))
     steps = np.minimum(steps, len(model.exit_heads))
-    thresholds = {"patience, rows leave": steps - 1, "learned, rows leave": 1 - (1 - _GATE) ** (steps - 0.5)}
+    thresholds = {"patience, rows leave": steps - 1}
     for name in _RULES:
         thresholds[f"{name}, nobody leaves"] = np.full(len(rows), ExitRule(name=name).never)
     thresholds = {name: tf.constant(values, tf.float32) for name, values in sorted(thresholds.items())}
@@ -51,6 +48,6 @@ def measure(
         for name, values in thresholds.items():
             exit_by = functools.partial(exits[name.split(",")[0]], ids, lengths, values)
             functions[name] = lambda exit_by=exit_by: exit_by()["logits"].numpy()
-        taken = exits["learned"](ids, lengths, thresholds["learned, rows leave"])["steps"]
+        taken = exits["patience"](ids, lengths, thresholds["patience, rows leave"])["steps"]
         found[compute] = time_rounds(functions, rounds) | {"steps": float(np.mean(taken))}
     return found

@@ -24,24 +24,19 @@ from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from benchmarks import hub
-from benchmarks.inference import machine
+from benchmarks.machine import machine_line
+from benchmarks.texts import topics_and_vocabulary
 from benchmarks.timing import seconds_of
 from tfrecords.reader import read_examples
-
-ROOT = Path(__file__).parents[1]
 
 
 def build_records(folder: Path, length: int, predictions: int) -> Path:
     """Dynamic records of Python's help topics, at the given length."""
-    corpus, spm = folder / "topics.txt", folder / "spm"
-    for command in (
-        ["tests.topics", corpus],
-        ["tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={spm}", "--vocab_size=2000"],
-        ["tfrecords.create_pretraining_data", f"--input={corpus}", f"--tokenizer={spm}.model", "--masking=dynamic"]
-        + [f"--output_dir={folder}/data", "--split_sentences", f"--max_seq_length={length}", "--dupe_factor=5"]
-        + [f"--max_predictions_per_seq={predictions}"],
-    ):
-        subprocess.run([sys.executable, "-m", *map(str, command)], cwd=ROOT, check=True, capture_output=True)
+    text, vocabulary = topics_and_vocabulary(folder, 2000)
+    command = ["tfrecords.create_pretraining_data", f"--input={text}", f"--tokenizer={vocabulary}"]
+    command += [f"--output_dir={folder}/data", "--masking=dynamic", "--split_sentences", "--dupe_factor=5"]
+    command += [f"--max_seq_length={length}", f"--max_predictions_per_seq={predictions}"]
+    subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
     return folder / "data"
 
 
@@ -136,9 +131,8 @@ def main():
         ours = our_step(config, arguments, records)
         found = measure(ours, their_step(config, arguments), products(config, arguments), arguments.rounds)
     tokens = arguments.batch * arguments.length
-    print(f"{arguments.config}, {arguments.batch} x {arguments.length} tokens, {arguments.dtype}, TensorFlow")
-    here = machine()
-    print(f"{tf.__version__}, {here['cores']} cores, {here['cpu']}; medians of {arguments.rounds} rounds")
+    print(f"{machine_line()}, TensorFlow {tf.__version__}; medians of {arguments.rounds} rounds")
+    print(f"{arguments.config}, {arguments.batch} x {arguments.length} tokens, {arguments.dtype}")
     for name in ("ours", "keras-hub", "floor"):
         label = "matrix products alone" if name == "floor" else name
         print(f"{label:22} {1e3 * found[name]:8.0f} ms a step {tokens / found[name]:8.0f} tokens/s")

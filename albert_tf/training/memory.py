@@ -25,7 +25,7 @@ GIB = 2**30
 # The share of free memory that a run plans with: the estimate is right within about a fifth.
 _SHARE = 0.8
 
-# Fitted to peaks of the process's memory (docs/results/training_memory.md) for ALBERT-base, BERT-base and a small
+# Fitted to peaks of the process's memory (docs/results/training_speed.md#memory) for ALBERT-base, BERT-base and a small
 # model, rows of 128 and 512 tokens, on a CPU.
 _RUNTIME = 1.2 * GIB
 # Weights, two moments, gradients, and temporary values of an update.

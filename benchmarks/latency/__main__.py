@@ -11,12 +11,11 @@ import dataclasses
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from benchmarks.latency.page import write_page
+from benchmarks.latency.page import EXPORTS, write_page
+from benchmarks.texts import topics_and_vocabulary
 from serving.benchmark.report import environment
-from tests.topics import write_topics
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -35,17 +34,16 @@ class LatencySettings:
 
 
 def measured(settings: LatencySettings) -> list[dict]:
-    """The figures of every model and variant, measured where they are not in the work folder yet."""
+    """Returns the figures of every model and variant; measures those that are not in the work folder yet."""
     work = files.make_output_dir(settings.work_dir)
-    text, vocabulary = _text(work)
+    text, vocabulary = topics_and_vocabulary(work, 4000)
     found = []
     # Imported late: the load generator's processes import this module too, and need no TensorFlow.
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
-    from benchmarks.latency.exports import VARIANTS, export_model, make_model
-    from benchmarks.latency.measure import measure
+    from benchmarks.latency.measure import export_model, make_model, measure
 
     for name in settings.models.split(","):
-        for variant in VARIANTS:
+        for variant in EXPORTS:
             folder = work / name / variant.replace(" ", "_")
             kept = folder / "figures.json"
             if not settings.seconds and not kept.is_file():
@@ -54,7 +52,7 @@ def measured(settings: LatencySettings) -> list[dict]:
                 print(f"{name}, {variant}", flush=True)
                 shutil.rmtree(folder / "export", ignore_errors=True)  # Whatever version wrote it.
                 version = export_model(make_model(name, work / name / "model"), variant, folder / "export")
-                figures = measure(name, version, settings.lengths, settings.seconds, text, vocabulary, folder)
+                figures = measure(name, version, settings.lengths, settings.seconds, text, vocabulary)
                 figures["environment"]["commit"] = _commit()
                 files.write_json(kept, figures | {"variant": variant, "settings": _asked(settings)})
             found.append(files.read_json(kept))
@@ -64,9 +62,8 @@ def measured(settings: LatencySettings) -> list[dict]:
 
 
 def is_current(figures: dict, settings: LatencySettings) -> bool:
-    """Whether figures were measured with these settings, if they say with which, on this machine by these versions."""
-    asked = _asked(settings)
-    return figures.get("settings", asked) == asked and _where(figures["environment"]) == _where(environment())
+    """Returns whether figures were measured with these settings, on this machine, by these versions."""
+    return figures["settings"] == _asked(settings) and _where(figures["environment"]) == _where(environment())
 
 
 def _asked(settings: LatencySettings) -> dict:
@@ -74,24 +71,13 @@ def _asked(settings: LatencySettings) -> dict:
 
 
 def _commit() -> str:
-    """Returns the commit that is measured; "" outside a clone."""
+    """Returns the commit that is measured."""
     asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def _where(here: dict) -> str:
     return json.dumps([here[name] for name in ("cpu", "usable_cores", "python", "packages")], sort_keys=True)
-
-
-def _text(work: Path) -> tuple[Path, Path]:
-    """Real sentences, and a vocabulary for them, that need no download."""
-    text, vocabulary = work / "topics.txt", work / "spm.model"
-    if not vocabulary.is_file():
-        write_topics(text)
-        command = ["tfrecords.train_tokenizer", f"--input={text}", f"--output_prefix={work}/spm"]
-        command += ["--vocab_size=4000", "--nohard_vocab_limit"]
-        subprocess.run([sys.executable, "-m", *command], check=True)
-    return text, vocabulary
 
 
 def main(settings: LatencySettings) -> None:

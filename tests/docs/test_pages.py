@@ -19,6 +19,7 @@ GUIDE_WORDS = 900
 EXPLANATION_WORDS = 800
 # Of guides and explanation together.
 ALL_WORDS = 22_000
+RESULT_PAGES, RESULT_WORDS = 12, 10_000
 
 
 def named(paths: list[Path]) -> list[str]:
@@ -35,6 +36,8 @@ def test_pages_are_short():
     counts = {page: len(page.read_text("utf-8").split()) for page in limits}
     assert {page.name: n for page, n in counts.items() if n > limits[page]} == {}
     assert sum(counts[page] for page in GUIDES + EXPLANATION) <= ALL_WORDS
+    results = [page.read_text("utf-8") for page in (ROOT / "docs/results").glob("*.md")]
+    assert len(results) <= RESULT_PAGES and sum(len(text.split()) for text in results) <= RESULT_WORDS
 
 
 def test_the_page_on_security_names_tests_that_exist():
