@@ -1,4 +1,4 @@
-"""Settings files of published recipes: each says what was published, and trains a small model."""
+"""RoBERTa's published recipe: every settings file says what was published, and trains a small model."""
 
 import dataclasses
 import json

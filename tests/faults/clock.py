@@ -1,4 +1,4 @@
-"""`python -m scripts.faults.clock MODULE ARGUMENTS`: runs a module, whose clock goes back by an hour at SIGUSR1."""
+"""`python -m tests.faults.clock MODULE ARGUMENTS`: runs a module, whose clock goes back by an hour at SIGUSR1."""
 
 import runpy
 import signal

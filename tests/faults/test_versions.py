@@ -4,16 +4,14 @@ import random
 import shutil
 import time
 
-from scripts.faults.rows import row
-from scripts.faults.stage import Stage, export, load, state_of, wait_for
+import pytest
+
+from tests.faults.stage import export, load, state_of, wait_for
+
+pytestmark = [pytest.mark.slow("faults"), pytest.mark.timeout(900)]
 
 
-@row(
-    "deleted-while-loading",
-    "a new version is deleted while it loads, twenty times, under load",
-    "the old one answers all; the next whole one is loaded",
-)
-def deleted_while_loading(stage: Stage) -> str:
+def test_versions_deleted_while_they_load_disturb_no_request(stage):
     base, chance = stage.folder / "m", random.Random(1)
     export(base, 1)
     server = stage.server(base=base)
@@ -24,15 +22,10 @@ def deleted_while_loading(stage: Stage) -> str:
             shutil.rmtree(path)
         export(base, 30)
         wait_for(lambda: state_of(server, 30) == "AVAILABLE", "the whole version is loaded")
-    return counts.all_answered()
+    counts.check_all_answered()
 
 
-@row(
-    "corrupt-version",
-    "versions with a damaged graph, cut variables, or no file, under load",
-    "the old one answers all; status says why; the next whole one is loaded",
-)
-def corrupt_version(stage: Stage) -> str:
+def test_damaged_versions_disturb_no_request_and_the_next_whole_one_is_loaded(stage):
     base = stage.folder / "m"
     export(base, 1)
     server = stage.server(base=base)
@@ -46,7 +39,7 @@ def corrupt_version(stage: Stage) -> str:
                 wait_for(lambda: state_of(server, version) == "END", f"version {version} is given up")  # noqa: B023
         export(base, 5)
         wait_for(lambda: state_of(server, 5) == "AVAILABLE", "the whole version is loaded")
-    return counts.all_answered()
+    counts.check_all_answered()
 
 
 def _damaged(path) -> None:
@@ -65,8 +58,7 @@ def _emptied(path) -> None:
     path.mkdir()
 
 
-@row("swaps", "ten swaps of versions under load through all ports", "every request answered by one version")
-def swaps(stage: Stage) -> str:
+def test_every_request_is_answered_by_one_version_through_ten_swaps(stage):
     base = stage.folder / "m"
     export(base, 1)
     server, _, ports = stage.server_and_gateway(base)
@@ -75,4 +67,4 @@ def swaps(stage: Stage) -> str:
             export(base, version)
             wait_for(lambda: state_of(server, version) == "AVAILABLE", f"version {version} is loaded")  # noqa: B023
             shutil.rmtree(base / str(version - 1))
-    return counts.all_answered()
+    counts.check_all_answered()

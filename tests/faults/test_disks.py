@@ -7,18 +7,21 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.faults.rows import row
-from scripts.faults.stage import Impossible, Stage, answers, check, ends_in_a_line, export, state_of, wait_for
+import pytest
+
+from tests.faults.stage import Stage, answers, check_ends_in_a_line, export, state_of, wait_for
+
+pytestmark = [pytest.mark.slow("faults"), pytest.mark.timeout(900)]
 
 
 @contextlib.contextmanager
 def disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    """A disk of its own in memory; raises Impossible where this user may mount none."""
+    """A disk of its own in memory; skips the test where this user may mount none."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False)
     if not mounted or mounted.returncode:
-        raise Impossible("only a user who may mount a small disk can do this")
+        pytest.skip("only a user who may mount a small disk can do this")
     try:
         yield folder
     finally:
@@ -34,28 +37,20 @@ def _fill(folder: Path) -> Path:
     return path
 
 
-@row("disk-full-scoring", "scoring onto a disk of 200 kB", "one line, status not 0; with room the bytes of a whole job")
-def disk_full_scoring(stage: Stage) -> str:
+def test_scoring_that_fills_the_disk_ends_in_one_line_and_goes_on_with_room(stage):
     small = stage.enter(disk(stage.folder / "small", 200))
     with stage.scoring(small / "scores") as server:
-        said = ends_in_a_line(stage.score(server, small / "scores"))
+        check_ends_in_a_line(stage.score(server, small / "scores"))
         subprocess.run(["mount", "-o", "remount,size=20m", str(small)], check=True)
-    return said
 
 
-@row(
-    "file-limit-scoring",
-    "scoring where no file may be larger than 20 kB",
-    "one line, status not 0; without the limit the bytes of a whole job",
-)
-def file_limit_scoring(stage: Stage) -> str:
+def test_scoring_that_meets_a_limit_of_file_sizes_ends_in_one_line_and_goes_on_without(stage):
     output = stage.folder / "limited"
     with stage.scoring(output) as server:
-        return ends_in_a_line(stage.score(server, output, file_bytes=20_000))
+        check_ends_in_a_line(stage.score(server, output, file_bytes=20_000))
 
 
-@row("disk-full-servers", "access log and logs of server and gateway on a full disk", "all requests answered")
-def disk_full_servers(stage: Stage) -> str:
+def test_servers_answer_while_their_logs_fill_the_disk(stage):
     small = stage.enter(disk(stage.folder / "small", 100))
     base = stage.folder / "m"
     export(base, 1)
@@ -66,26 +61,20 @@ def disk_full_servers(stage: Stage) -> str:
     filling = _fill(small)
     ports = server.ports | gateway.ports
     for number in range(20):
-        check(answers(ports), f"round {number} is not answered")
+        assert answers(ports), f"round {number} is not answered"
     # What happens now is logged, too.
     export(base, 2)
     wait_for(lambda: state_of(server, 2) == "AVAILABLE", "a new version is loaded")
     filling.unlink()
-    check(answers(ports), "no answer once there is room")
+    assert answers(ports), "no answer once there is room"
     for process in (gateway, server):
-        check((status := process.end(signal.SIGTERM)) == 0, f"status {status}")
-    return "60 requests and a new version"
+        assert (status := process.end(signal.SIGTERM)) == 0, f"status {status}"
 
 
-@row(
-    "read-only-disk",
-    "models on a read-only disk, and scoring onto it",
-    "served; scoring ends in one line, status not 0",
-)
-def read_only_disk(stage: Stage) -> str:
+def test_models_on_a_read_only_disk_are_served_and_scoring_onto_it_ends_in_one_line(stage):
     fixed = stage.enter(disk(stage.folder / "fixed", 10_000))
     export(fixed / "m", 1)
     subprocess.run(["mount", "-o", "remount,ro", str(fixed)], check=True)
     server = stage.server(base=fixed / "m")
-    check(answers(server.ports), "no answer")
-    return ends_in_a_line(stage.score(server, fixed / "scores"))
+    assert answers(server.ports), "no answer"
+    check_ends_in_a_line(stage.score(server, fixed / "scores"))

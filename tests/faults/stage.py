@@ -17,43 +17,27 @@ from pathlib import Path
 
 import grpc
 import numpy as np
+import pytest
 
-from scripts.imports import ROOT
 from serving.client import Client, ServingError
+from tests.conftest import ROOT
 from tests.servers import free_port
 from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
 
-
-class Patience:
-    """Seconds that anything may take: longer than a tiny model needs on a machine that does other things too."""
-
-    seconds = 60.0
-
-
-class Impossible(Exception):
-    """A fault cannot be made on this machine; the message says what is missing."""
-
-
-class Failed(Exception):
-    """What must hold did not; the message says what was seen."""
-
-
-def check(holds: bool, otherwise: str) -> None:
-    """Raises Failed with what was seen `otherwise`."""
-    if not holds:
-        raise Failed(otherwise)
+# Seconds that anything may take: longer than a tiny model needs on a machine that does other things too.
+PATIENCE_S = 60.0
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = 0.0) -> None:
-    """Waits until the condition holds; raises Failed after so long, or as Patience says."""
-    seconds = max(seconds, Patience.seconds)
+    """Waits until the condition holds; fails after so long, or PATIENCE_S."""
+    seconds = max(seconds, PATIENCE_S)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(ServingError, OSError, http.client.HTTPException):
             if condition():
                 return
         time.sleep(0.05)
-    raise Failed(f"{what}: not within {seconds:.0f} s")
+    pytest.fail(f"{what}: not within {seconds:.0f} s")
 
 
 def export(folder: Path, version: int) -> Path:
@@ -84,7 +68,7 @@ class Process:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
         self.command, self.log, self.ports = list(command), log, ports
-        # Ctrl-C reaches this command alone, whose row ends what it has started.
+        # Ctrl-C reaches this command alone, whose test ends what it has started.
         with log.open("ab") as output, interrupts_deferred(), interrupts_held_back():
             self._process = subprocess.Popen(
                 self.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit
@@ -100,19 +84,19 @@ class Process:
         self._process.send_signal(number)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Sends a signal and returns the exit status; raises Failed where it does not end in time."""
+        """Sends a signal and returns the exit status; fails where it does not end in time."""
         if self._process.poll() is None:
             self._process.send_signal(number)
-        return self.wait(Patience.seconds)
+        return self.wait(PATIENCE_S)
 
     def wait(self, seconds: float = 0.0) -> int:
-        seconds = seconds or 5 * Patience.seconds
+        seconds = seconds or 5 * PATIENCE_S
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise Failed(f"{self.command[2]} did not end within {seconds:.0f} s") from None
+            pytest.fail(f"{self.command[2]} did not end within {seconds:.0f} s")
 
     @property
     def target(self) -> str:
@@ -136,7 +120,7 @@ class Process:
 
 
 class Stage:
-    """One row's folder and processes, which end with it."""
+    """One test's folder and processes, which end with it."""
 
     def __init__(self, folder: Path, models: Path):
         self.folder, self.models = folder, models
@@ -164,14 +148,14 @@ class Stage:
         command = [wrapper] * bool(wrapper) + ["serving.model_server", f"--port={ports['port']}"]
         command += [f"--rest_api_port={ports['rest']}", "--model_name=m", f"--model_base_path={base or self.models}"]
         command += ["--file_system_poll_wait_seconds=1", "--max_num_load_retries=0"]
-        command += [f"--rest_api_timeout_in_ms={Patience.seconds * 1000:.0f}", *flags]
+        command += [f"--rest_api_timeout_in_ms={PATIENCE_S * 1000:.0f}", *flags]
         process = self.started(*command, log="server", **ports, **options)
         wait_for(
             lambda: not process.runs or status_of(process.rest, "/v1/models/m") == 200,
             "the server starts",
-            3 * Patience.seconds,
+            3 * PATIENCE_S,
         )
-        check(process.runs, f"the server ended: {process.last_line}")
+        assert process.runs, f"the server ended: {process.last_line}"
         return process
 
     def gateway(self, target: str, *flags: str, wrapper: str = "", port: int = 0, live: bool = True, **options):
@@ -179,7 +163,7 @@ class Stage:
         port = port or free_port()
         command = [wrapper] * bool(wrapper) + ["serving.gateway", f"--target={target}", "--model=m", f"--port={port}"]
         process = self.started(
-            *command, "--check_s=1", f"--timeout_s={Patience.seconds}", *flags, log="gateway", http=port, **options
+            *command, "--check_s=1", f"--timeout_s={PATIENCE_S}", *flags, log="gateway", http=port, **options
         )
         wait_for(lambda: status_of(port, "/health") in ((200,) if live else (200, 503)), "the gateway starts")
         return process
@@ -202,7 +186,7 @@ class Stage:
     def scored(self, server: Process, output: Path) -> bytes:
         """The table of a job that runs to its end."""
         process = self.score(server, output)
-        check(process.wait() == 0, f"scoring ended: {process.last_line}")
+        assert process.wait() == 0, f"scoring ended: {process.last_line}"
         return (output / "texts.jsonl").read_bytes()
 
     @contextlib.contextmanager
@@ -211,15 +195,13 @@ class Stage:
         server = self.server()
         whole = self.scored(server, self.folder / "whole")
         yield server
-        check(self.scored(server, output) == whole, "the table differs")
+        assert self.scored(server, output) == whole, "the table differs"
 
 
-def ends_in_a_line(job: Process) -> str:
-    """Waits for a job that cannot go on; returns its status and the line that it said."""
+def check_ends_in_a_line(job: Process) -> None:
+    """Waits for a job that cannot go on: it ends with a status and a line."""
     status = job.wait()
-    said = f"status {status}: {job.last_line[:100]}"
-    check(status != 0 and "Traceback" not in job.log.read_text(), said)
-    return said
+    assert status != 0 and "Traceback" not in job.log.read_text(), f"status {status}: {job.last_line[:100]}"
 
 
 def state_of(server: Process, version: int) -> str:
@@ -234,7 +216,7 @@ def status_of(port: int, path: str) -> int:
 
 def ask(port: int, path: str, body: bytes | None) -> tuple[int, dict, bytes]:
     """Status, headers and body of the answer to a GET, or with a body to a POST, on a connection of its own."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=Patience.seconds)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         connection.request("GET" if body is None else "POST", path, body)
         response = connection.getresponse()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
@@ -261,10 +243,9 @@ class Counts:
         before = self.good
         wait_for(lambda: self.good > before + good, what)
 
-    def all_answered(self) -> str:
-        """Returns the counts; raises Failed if a request was lost or refused."""
-        check(not self.lost and not self.refused, str(self))
-        return str(self)
+    def check_all_answered(self) -> None:
+        """Fails if a request was lost or refused."""
+        assert not self.lost and not self.refused, str(self)
 
 
 @contextlib.contextmanager
@@ -272,7 +253,7 @@ def load(ports: dict[str, int], clients: int = 1) -> Iterator[Counts]:
     """So many clients at each of these ports, each on a thread, until the block ends.
 
     An answer counts as good if it is right, and as refused if it is a 429 or a 503 with Retry-After, or UNAVAILABLE or
-    RESOURCE_EXHAUSTED. A wrong answer fails the row at the end of the block.
+    RESOURCE_EXHAUSTED. A wrong answer fails the test at the end of the block.
     """
     counts, stop, lock = Counts(), threading.Event(), threading.Lock()
     askers = [functools.partial(_ASKERS[kind], port) for kind, port in ports.items()] * clients
@@ -302,7 +283,7 @@ def load(ports: dict[str, int], clients: int = 1) -> Iterator[Counts]:
         stop.set()
         for thread in threads:
             thread.join()
-    check(not counts.wrong, f"{len(counts.wrong)} wrong, such as {counts.wrong[:1]}")
+    assert not counts.wrong, f"{len(counts.wrong)} wrong, such as {counts.wrong[:1]}"
 
 
 TEXT = "a text of 21 letters!"
@@ -314,7 +295,7 @@ def _is_right(vector: Sequence[float]) -> bool:
 
 def _ask_grpc(port: int) -> str:
     try:
-        with Client(f"127.0.0.1:{port}", "m", timeout_s=Patience.seconds) as client:
+        with Client(f"127.0.0.1:{port}", "m", timeout_s=PATIENCE_S) as client:
             vector = client.predict({"text": np.array([TEXT], object)})["embedding"][0].tolist()
     except ServingError as error:
         if error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
