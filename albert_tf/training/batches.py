@@ -5,7 +5,6 @@ on the seed and n, so training can resume at any batch.
 """
 
 import itertools
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.base.traced import traced_functions
 from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
@@ -25,7 +25,6 @@ if keras.backend.backend() == "jax":
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
 # composition of a batch stays random.
 POOL = 64
-_GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def epoch_order(
@@ -200,23 +199,19 @@ def predict(
 
 
 def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
-    features = signature(rows)[0]
-    graphs = _GRAPHS.setdefault(model, {})
+    features, graphs = signature(rows)[0], traced_functions(model)
     key = tuple(sorted((name, spec) for name, spec in features.items()))
     if key not in graphs:
-        # The graph must not keep an otherwise unused model alive.
-        reference = weakref.ref(model)
         graphs[key] = tf.function(
-            lambda batch: reference()(batch, training=False), input_signature=[features], autograph=False
+            lambda batch: model(batch, training=False), input_signature=[features], autograph=False
         )
     return graphs[key]
 
 
 def _compiled(model: keras.Model) -> Callable:
-    graphs = _GRAPHS.setdefault(model, {})
+    graphs = traced_functions(model)
     if "jax" not in graphs:
-        reference = weakref.ref(model)
-        graphs["jax"] = jax.jit(lambda *given: reference().stateless_call(*given, training=False)[0])
+        graphs["jax"] = jax.jit(lambda *given: model.stateless_call(*given, training=False)[0])
     state = [
         [variable.value for variable in group] for group in (model.trainable_variables, model.non_trainable_variables)
     ]
