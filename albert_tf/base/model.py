@@ -9,7 +9,6 @@ from keras import ops
 from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
-from albert_tf.base import Tensor
 from albert_tf.base.layers import NO_QUANTIZATION, plain, whole
 from albert_tf.base.step_errors import explained
 from albert_tf.base.traced import traced_functions

@@ -1,6 +1,5 @@
 """Functions that were traced from a model, and the state of its layers on which they depend."""
 
-import dataclasses
 import types
 from collections.abc import Callable
 from typing import Any
@@ -39,11 +38,11 @@ def traced_functions(model: keras.Model) -> dict[Any, Callable]:
 
 
 def _state(layer: keras.layers.Layer) -> tuple:
+    values = vars(layer)
+    names = [name for name in values.keys() - _OF_KERAS if name[0] != "_"]
     attributes = {
         name: value
-        for name, value in vars(layer).items()
-        if name[0] != "_"
-        and name not in _OF_KERAS
-        and (isinstance(value, _PLAIN) or (dataclasses.is_dataclass(value) and not isinstance(value, type)))
+        for name in names
+        if isinstance(value := values[name], _PLAIN) or hasattr(type(value), "__dataclass_fields__")
     }
     return type(layer), layer.trainable, layer.dtype_policy.name, attributes
