@@ -229,10 +229,12 @@ class BaseModel(keras.Model):
 
 def _check_compiled(model: keras.Model) -> None:
     optimizer = model.optimizer
-    if optimizer is not None and optimizer.built:
-        known = set(map(id, optimizer._trainable_variables))
-        if unknown := [one.path for one in model.trainable_variables if id(one) not in known]:
-            raise UserError(f"'{unknown[0]}' trains since the last compile; call compile() before fit")
+    if optimizer is None or not optimizer.built:
+        return
+    known, now = (set(map(id, each)) for each in (optimizer._trainable_variables, model.trainable_variables))
+    # Under TensorFlow, an optimizer can leave out weights that were frozen.
+    if now - known or (known - now and keras.backend.backend() != "tensorflow"):
+        raise UserError("other weights train than at the last compile; call compile() before fit")
 
 
 def is_text(data: Any) -> bool:
@@ -309,7 +311,7 @@ def merge_adapters(model: keras.Model) -> None:
         added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
         layer._kernel.assign_add(ops.cast(added, layer._kernel.dtype))
         # Functions that a caller traced still read it, and must not add the adapter twice.
-        layer.lora_kernel_b.assign(ops.zeros_like(layer.lora_kernel_b))
+        layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))
         del layer.lora_kernel_a, layer.lora_kernel_b
         layer.lora_enabled, layer.lora_rank = False, None
     for layer in model._flatten_layers():

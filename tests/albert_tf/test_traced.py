@@ -37,11 +37,11 @@ def made(kind="classifier", **options):
 
 
 def fit(model, kind="classifier"):
-    loss, labels = HEADS[kind][2]
+    (loss, labels), before = HEADS[kind][2], tf.config.functions_run_eagerly()
     model.compile(keras.optimizers.Adam(0.05), loss)
     tf.config.run_functions_eagerly(True)
     model.fit(X, labels, verbose=0)
-    tf.config.run_functions_eagerly(False)
+    tf.config.run_functions_eagerly(before)
 
 
 def change(model, what, kind, path):
@@ -52,7 +52,7 @@ def change(model, what, kind, path):
         model.encoder.trainable = not model.encoder.trainable
     elif what == "fit":
         fit(model, kind)
-    else:
+    elif what == "save":
         model.save(path / "model.keras")
         return keras.saving.load_model(path / "model.keras")
     return model
@@ -62,17 +62,17 @@ def change(model, what, kind, path):
 @pytest.mark.few(3)
 def test_after_any_sequence_of_changes_answers_are_those_of_the_model(kind, seed, tmp_path):
     random, model, (ask, scaled, _) = np.random.default_rng(seed), made(kind), HEADS[kind]
+    changes = ["adapters", "fit", "adapters", "fit"]
+    for what in random.choice(["freeze", "save"], 2):
+        changes.insert(random.integers(len(changes)), str(what))
     loaded, done = Loaded(model, TOKENIZER, {}), []
-    for what in ["nothing", *random.choice(["adapters", "fit", "freeze", "save"], 6, p=[0.35, 0.35, 0.1, 0.2])]:
-        done.append(str(what))
-        if what != "nothing":
-            model = change(model, what, kind, tmp_path)
-        if model is not loaded.model:
-            loaded = Loaded(model, TOKENIZER, {})
+    for what in ["nothing", *changes]:
+        done.append(what)
+        if (changed := change(model, what, kind, tmp_path)) is not model:
+            model, loaded = changed, Loaded(changed, TOKENIZER, {})
         right = model(X)
         assert_allclose(model.predict(X, verbose=0), right, atol=1e-5, err_msg=f"predict after {done}")
         assert_allclose(ask(loaded), scaled(right), atol=1e-5, err_msg=f"a loaded model after {done}")
-    assert {"adapters", "fit"} <= set(done)
 
 
 CHANGES = {
@@ -143,7 +143,7 @@ def test_fit_trains_what_is_to_train_now():
         assert_allclose(now, then, atol=0)
     assert np.abs(np.array(model.head.kernel) - head).max() > 1e-3
     model.encoder.enable_lora(2)
-    with refused(r"lora_kernel_a' trains since the last compile; call compile\(\)"):
+    with refused(r"other weights train than at the last compile; call compile\(\)"):
         model.fit(X, labels, verbose=0)
 
 
