@@ -11,7 +11,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.fit_data import check_classes
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.padded import by_name
+from albert_tf.layers.padded import by_name, check_shapes
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.early_exit import EarlyExitModel
 from tfrecords.base.errors import UserError
@@ -196,6 +196,7 @@ class AlbertMultipleChoice(DenseHeadModel):
 
     def call(self, features: Any, training: bool = False) -> Tensor:  # type: ignore[override]
         features = by_name(features)
+        check_shapes(features, "[batch, choices, sequence]")
         choices, length = ops.shape(features["input_ids"])[1:]
         names = features.keys() & {"input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids"}
         rows = {name: ops.reshape(features[name], (-1, length)) for name in sorted(names)}
