@@ -43,7 +43,7 @@ _GROUPS: Mapping[str, str] = {
     "tensorflow_* num_tflite_* prefer_tflite_model xla_* mixed_precision",
     "Length of the run": "num_train_* max_hours early_stopping save_checkpoints_steps log_steps max_skipped_updates "
     "max_eval_steps seed seeds dryrun",
-    "Optimizer": "optimizer learning_rate* poly_power weight_decay_rate beta_? epsilon global_clipnorm gradient_norm "
+    "Optimizer": "optimizer learning_rate* poly_power weight_decay beta_? epsilon global_clipnorm gradient_norm "
     "num_warmup_steps albert_dropout classifier_dropout class_weights random_depth_min",
     "Answers": "top_k doc_stride max_query_length num_choices dimensions check_numbers span_head prompt_name "
     "truncate_left outputs keep format signature",
