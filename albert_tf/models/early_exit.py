@@ -13,7 +13,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements, tokens_and_threshold
-from albert_tf.models.whole_batch import share_of_batch
+from albert_tf.models.whole_batch import divisor_of, share_of_batch
 from tfrecords.base.errors import UserError
 
 
@@ -141,11 +141,20 @@ class EarlyExitModel(DenseHeadModel):
             divergence = ops.sum(ops.exp(log_p) * (log_p - ops.cast(log_prior, "float32")), axis=1)
             logits, y, weights = _stacked(y_pred["logits"], y, ops.exp(log_p), sample_weight)
             expected = loss(x, y, logits, weights, training=training)
-            return expected + self.learned_exit.beta * share_of_batch(ops.mean(divergence))
+            return expected + self.learned_exit.beta * self._mean_over_rows(divergence, sample_weight)
         if not isinstance(y_pred, list):
             return loss(x, y, y_pred, sample_weight, training=training)
         losses = [step * loss(x, y, logits, sample_weight, training=training) for step, logits in enumerate(y_pred, 1)]
         return sum(losses) / sum(range(1, len(losses) + 1))
+
+    def _mean_over_rows(self, values: Tensor, sample_weight: Tensor) -> Tensor:
+        if sample_weight is None:
+            return share_of_batch(ops.mean(values))
+        weights = ops.cast(sample_weight, "float32")
+        weights = ops.mean(weights, axis=tuple(range(1, len(weights.shape))))
+        values, divisor = values * weights, divisor_of(self.loss)
+        mean = ops.divide_no_nan(ops.sum(values), ops.sum(weights)) if divisor == "weights" else ops.mean(values)
+        return share_of_batch(mean, "weights" if divisor == "weights" else "rows")
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         every = y_pred["logits"] if isinstance(y_pred, dict) else y_pred

@@ -11,6 +11,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
 from albert_tf.choices import GRADIENT_NORMS
+from tfrecords.base.errors import UserError, first_line
 
 # Under another backend models need no TensorFlow.
 if keras.backend.backend() == "tensorflow":
@@ -97,7 +98,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         name: str = "adam_weight_decay",
         **kwargs: Any,
     ):
-        super().__init__(learning_rate=learning_rate, weight_decay=weight_decay or 0.0, name=name, **kwargs)
+        try:
+            super().__init__(learning_rate=learning_rate, weight_decay=weight_decay or 0.0, name=name, **kwargs)
+        except ValueError as error:
+            raise UserError(f"{type(self).__name__}: {first_line(error)}") from None
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon

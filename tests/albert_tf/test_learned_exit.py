@@ -67,7 +67,11 @@ def expected_loss(kind, model, every, weights):
         losses = answer_losses(kind, numpy(logits)) * weights
         total += (losses.T * share).sum() / (weights.sum() if kind == "token classifier" else 6)
     prior = np.array([0.2, 0.2 * 0.8, 0.2 * 0.8**2, 0.8**3])
-    return total + (0.7 * np.mean(np.sum(p * np.log(p.T / prior).T, axis=0)) if model.exit_gate else 0)
+    if not model.exit_gate:
+        return total
+    of_rows = weights.reshape(6, -1).mean(axis=1)
+    divergence = np.sum(p * np.log(p.T / prior).T, axis=0) * of_rows
+    return total + 0.7 * (divergence.sum() / of_rows.sum() if kind == "token classifier" else divergence.mean())
 
 
 @pytest.mark.parametrize("exits", [True, LEARNED])
