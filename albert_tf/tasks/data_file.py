@@ -185,8 +185,8 @@ def text_key(texts: Sequence[str], seed: int) -> int:
 
     It decides for splits, batches and mining which rows or texts are equal.
     """
-    folded = (unicodedata.normalize("NFD", text).casefold() for text in texts)
-    text = "\0".join(sorted(" ".join(unicodedata.normalize("NFC", text).split()) for text in folded))
+    folded = (" ".join(unicodedata.normalize("NFD", text).casefold().split()) for text in texts)
+    text = "\0".join(sorted(folded))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
 
 

@@ -24,13 +24,16 @@ def check_held_out(train_data: Sequence[str], eval_data: Sequence[str]) -> None:
     """
     folders = {}
     for split, patterns in (("train", train_data), ("eval", eval_data)):
-        paths = {path for pattern in patterns for path in find_records(pattern, split)}
-        for path in sorted(paths):
-            if (held := _split_of(path)) not in (None, split):
-                raise UserError(
-                    f"'{path}' holds {_CALLED[held]} records, but is given as {_CALLED[split]} data; name others"
-                )
-        folders[split] = sorted({path.parent.resolve() for path in paths if (path.parent / MANIFEST).exists()})
+        paths = sorted({path for pattern in patterns for path in find_records(pattern, split)})
+        built = {path.parent for path in paths if (path.parent / MANIFEST).exists()}
+        (other,) = _CALLED.keys() - {split}
+        others = {folder / file["name"] for folder in built for file in read_folder(folder)["splits"][other]["files"]}
+        others |= {path for path in paths if path.parent not in built and path.name.startswith(other)}
+        if wrong := [path for path in paths if path in others]:
+            raise UserError(
+                f"'{wrong[0]}' holds {_CALLED[other]} records, but is given as {_CALLED[split]} data; name others"
+            )
+        folders[split] = sorted({folder.resolve() for folder in built})
     for train, held_out in itertools.product(folders["train"], folders["eval"]):
         share, key = _shared(train, held_out)
         said = (
@@ -41,13 +44,6 @@ def check_held_out(train_data: Sequence[str], eval_data: Sequence[str]) -> None:
             raise UserError(said)
         if share:
             print(f"warning: {said}")
-
-
-def _split_of(path: Path) -> str | None:
-    if not (path.parent / MANIFEST).exists():
-        return next((split for split in _CALLED if path.name.startswith(split)), None)
-    splits = read_folder(path.parent)["splits"]
-    return next((split for split in _CALLED if path.name in [file["name"] for file in splits[split]["files"]]), None)
 
 
 def _shared(train: Path, held_out: Path) -> tuple[float, str]:
