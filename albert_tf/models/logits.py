@@ -8,7 +8,7 @@ import keras
 
 from tfrecords.base.errors import UserError
 
-# These cannot read logits.
+# Losses and metrics of Keras that cannot read logits.
 _OF_PROBABILITIES = ("KLDivergence", "KlDivergence", "Poisson", "Dice", "Tversky")
 
 
