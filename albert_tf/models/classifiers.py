@@ -71,8 +71,8 @@ class ClassesModel(EarlyExitModel):
 class AlbertClassifier(ClassesModel):
     """Classifies a text or a pair of texts (classifier_utils.py:768-812 of google-research/albert).
 
-    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]. `compile` makes Keras's losses by name read
-    logits; a loss object needs `from_logits=True`. Arguments and errors are those of ClassesModel.
+    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]. `compile` makes Keras's losses by name
+    read logits; a loss object needs `from_logits=True`. Arguments and errors are those of ClassesModel.
 
     Args:
         multi_label: whether a text may have several classes, each with its own probability; labels are float [batch,
