@@ -125,6 +125,7 @@ class BaseModel(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains as keras.Model does; raises UserError for unreadable data."""
+        self._read_class_weight(kwargs)
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -148,6 +149,7 @@ class BaseModel(keras.Model):
             return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        self._read_class_weight(kwargs)
         self._check_data(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, **kwargs)
 
@@ -172,6 +174,17 @@ class BaseModel(keras.Model):
     def make_predict_function(self, force: bool = False) -> Any:
         traced_functions(self)
         return super().make_predict_function(force)
+
+    def weights_of_classes(self, class_weight: Any) -> dict[int, float]:
+        """Returns a weight for each class; raises UserError if labels are not one class a row."""
+        raise UserError(
+            f"class_weight is for an AlbertClassifier of one class a row, not for this {type(self).__name__}; leave it "
+            "out, or give sample_weight"
+        )
+
+    def _read_class_weight(self, options: dict[str, Any]) -> None:
+        if options.get("class_weight") is not None:
+            options["class_weight"] = self.weights_of_classes(options["class_weight"])
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         """Raises UserError for unusable data."""

@@ -115,7 +115,7 @@ class Pretraining(Training):
             settings.num_train_steps,
             settings.num_warmup_steps,
             settings.poly_power,
-            weight_decay_rate=settings.weight_decay_rate,
+            weight_decay=settings.weight_decay,
             beta_1=settings.beta_1,
             beta_2=settings.beta_2,
             epsilon=settings.epsilon,
