@@ -194,11 +194,23 @@ class Share:
         self.size += size
 
     def take_answer(self, size: int) -> None:
-        """Takes `size` more bytes for the answer, as `take` does; raises LongAnswer if it alone is too large."""
-        if self.answer + size > self._room.limit:
-            raise LongAnswer
-        self.take(size)
-        self.answer += size
+        """Takes `size` more bytes for the answer; if they do not fit, releases those of before.
+
+        Raises:
+            LongAnswer: The answer alone is too large.
+            NoRoom: As in `take`.
+        """
+        try:
+            if self.answer + size > self._room.limit:
+                raise LongAnswer
+            self.take(size)
+        except (LongAnswer, NoRoom):
+            # At once, so that not all answers of this moment fail.
+            size = -self.answer
+            self.take(size)
+            raise
+        finally:
+            self.answer += size
 
 
 async def read_body(receive, announced: int, limit: int, share: Share | None = None) -> bytes:
