@@ -163,7 +163,7 @@ class _Endpoint:
             raise Refusal(413, f"the body is over the {limit} bytes of this gateway", "too_large") from None
         except LongAnswer:
             limit = self._gateway.options.max_held_bytes
-            message = f"the answer takes more than the {limit} bytes of this gateway's memory; send fewer or shorter texts"
+            message = f"the answer takes more than the {limit} bytes of this gateway; send fewer or shorter texts"
             raise Refusal(413, message, "too_large") from None
         except NoRoom:
             message = "the bodies and answers of other requests fill the memory they may take"
