@@ -413,10 +413,12 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _make_way(self) -> None:
         # Closes those connections without a request that have waited longest, before the files run out.
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if limit == resource.RLIM_INFINITY or len(self.connections) <= limit * _SHARE_OF_FILES:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = math.inf if files == resource.RLIM_INFINITY else files * _SHARE_OF_FILES
+        if len(self.connections) <= most:
             return
-        idle = [one for one in self.connections if one is not self and one.is_idle]
+        others = [one for one in self.connections if one is not self and not one.transport.is_closing()]
+        idle = [one for one in others if one.is_idle] if len(others) >= most else []
         for one in sorted(idle, key=lambda one: one._idle_since)[: 1 + len(idle) // 8]:
             one.transport.close()
 
