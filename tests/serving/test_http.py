@@ -12,7 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from serving import http_protocol
-from serving.http_protocol import OutOfFiles, listen, make_server, raise_file_limit, read_body
+from serving.http_protocol import (
+    LongAnswer,
+    NoRoom,
+    OutOfFiles,
+    Room,
+    listen,
+    make_server,
+    raise_file_limit,
+    read_body,
+)
 
 LARGE = 2**24
 
@@ -184,3 +193,17 @@ def test_the_limit_of_open_files_is_raised():
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_an_answer_that_does_not_fit_makes_way_for_the_others():
+    room = Room(10)
+    with room.share() as one, room.share() as other:
+        one.take_answer(6)
+        other.take_answer(4)
+        with pytest.raises(NoRoom):
+            one.take_answer(1)
+        other.take_answer(5)
+        assert room.held == 9
+        with pytest.raises(LongAnswer):
+            other.take_answer(2)
+        assert room.held == 0

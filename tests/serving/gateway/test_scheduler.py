@@ -117,15 +117,16 @@ async def test_a_large_request_comes_back_in_order_from_many_batches():
 
 @on_a_jumping_clock
 async def test_a_cancelled_request_leaves_the_queue():
-    run, scheduler = stopped()
+    run, scheduler = stopped(max_queued_tokens=40)
     first, second, third = ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4)
     await settle()
     second.cancel()
     await settle()
     assert scheduler.queued_rows == 1
+    fourth = ask(scheduler, 5, 6)
     run.gate.set()
-    await asyncio.gather(first, third)
-    assert run.batches == [[1], [4]]
+    await asyncio.gather(first, third, fourth)
+    assert run.batches == [[1], [4, 5, 6]]
 
 
 @on_a_jumping_clock
