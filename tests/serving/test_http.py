@@ -19,7 +19,6 @@ from serving.http_protocol import (
     Room,
     listen,
     make_server,
-    raise_file_limit,
     read_body,
 )
 
@@ -183,16 +182,6 @@ def test_the_longest_idle_connections_make_way_before_the_files_run_out(port, mo
         for connection, rest in ((busy, b"."), (silent[-1], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")):
             connection.sendall(rest)
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-
-
-def test_the_limit_of_open_files_is_raised():
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] - 1, before[1]))
-        raise_file_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_an_answer_that_does_not_fit_makes_way_for_the_others():
