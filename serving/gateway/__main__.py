@@ -31,14 +31,20 @@ class GatewaySettings(CheckedSettings):
         1024, help="largest number of tokens in a batch; a longer row is sent alone", at_least=1
     )
     max_batch_rows: int = setting(256, help="largest number of rows in a batch", at_least=1)
-    max_in_flight: int = setting(2, help="largest number of batches at the model server at the same time", at_least=1)
+    max_in_flight: int = setting(
+        2,
+        help="largest number of batches at the model server at the same time; each model always has one place",
+        at_least=1,
+    )
     max_queued_tokens: int = setting(
-        65536, help="largest number of tokens in the queue; beyond it requests get 429", at_least=1
+        65536, help="largest number of a model's tokens in the queue; beyond it requests get 429", at_least=1
     )
     max_inputs: int = setting(2048, help="largest number of texts in a request", at_least=1)
     max_body_bytes: int = setting(8 * 2**20, help="largest size of a request's body in bytes", at_least=1)
     max_held_bytes: int = setting(
-        64 * 2**20, help="largest size of all bodies that wait or are answered; beyond it requests get 429", at_least=1
+        64 * 2**20,
+        help="largest size of all bodies and answers together; beyond it requests get 429, and longer answers 413",
+        at_least=1,
     )
     timeout_s: float = setting(30.0, help="seconds that a request may take", above=0)
     check_s: float = setting(5.0, help="seconds between checks of whether the models are available", above=0)
@@ -72,6 +78,7 @@ def main(settings: GatewaySettings) -> None:
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
     try:
+        from serving import http_protocol
         from serving.gateway import keys, scheduler, server, service
     except ModuleNotFoundError as error:
         raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
@@ -99,6 +106,7 @@ def main(settings: GatewaySettings) -> None:
         log_bodies=settings.log_bodies,
         cors_origins=origins,
     )
+    http_protocol.raise_file_limit()
     gateway = server.GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
     grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""
     print(f"answering at http://{settings.bind_address}:{gateway.port}/docs{grpc}; Ctrl-C stops", flush=True)

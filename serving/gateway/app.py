@@ -4,9 +4,11 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
 import grpc
+import msgspec
+import numpy as np
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -22,7 +24,7 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
 from serving.gateway.service import Answer, Call, GatewayOptions, Service
-from serving.http_protocol import Inflating, LongBody, NoRoom, Room, UnknownCoding, read_body
+from serving.http_protocol import Inflating, LongAnswer, LongBody, NoRoom, Room, Share, UnknownCoding, read_body
 from serving.wire.request_id import HEADER, current, request_id
 
 _LOG = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ class _Endpoint:
     async def __call__(self, scope, receive, send) -> None:
         begin = time.perf_counter()
         call, given = Call(), dict(scope["headers"]).get(_ID_HEADER, b"")
-        with request_id(given.decode("latin-1")) as own:
+        with request_id(given.decode("latin-1")) as own, self._gateway.room.share() as call.share:
             try:
                 reply = await self._checked(scope, receive, call)
             except ConnectionError:
@@ -102,7 +104,9 @@ class _Endpoint:
             except Refusal as refusal:
                 call.code = refusal.code
                 reply = Reply(_error(self._family, refusal), status=refusal.status, headers=self._headers(refusal))
-        seconds = time.perf_counter() - begin
+            await self._reply(own, scope["method"], reply, time.perf_counter() - begin, call, send)
+
+    async def _reply(self, own: str, verb: str, reply: Reply, seconds: float, call: Call, send) -> None:
         headers = [(b"content-type", reply.kind), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
         headers += [(_ID_HEADER, own.encode()), *_SECURITY]
         if call.model_ns:
@@ -113,8 +117,10 @@ class _Endpoint:
         metrics.requests.labels(self._path, reply.status).inc()
         metrics.seconds.labels(self._path).observe(seconds)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
-        self._log(own, scope["method"], reply.status, seconds, call)
+        await send({"type": "http.response.body", "body": reply.body, "more_body": True})
+        # Returns when the client has read nearly all of a long answer, which takes memory until then.
+        await send({"type": "http.response.body"})
+        self._log(own, verb, reply.status, seconds, call)
 
     def _log(self, own: str, verb: str, status: int, seconds: float, call: Call) -> None:
         options = self._gateway.options
@@ -149,15 +155,18 @@ class _Endpoint:
         if scope["method"] not in self._methods:
             raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
         try:
-            with self._gateway.room.share() as call.share:
-                return await self._answer(headers, scope, receive, call)
+            return await self._answer(headers, scope, receive, call)
         except (ServingError, UnreadableAnswer) as error:
             raise from_server(error) from None
         except LongBody:
             limit = self._gateway.options.max_body_bytes
             raise Refusal(413, f"the body is over the {limit} bytes of this gateway", "too_large") from None
+        except LongAnswer:
+            limit = self._gateway.options.max_held_bytes
+            message = f"the answer takes more than the {limit} bytes of this gateway; send fewer or shorter texts"
+            raise Refusal(413, message, "too_large") from None
         except NoRoom:
-            message = "the bodies of the requests that wait fill the memory they may take"
+            message = "the bodies and answers of other requests fill the memory they may take"
             raise Refusal(429, message, "overloaded", RETRY_S) from None
         except TimeoutError:
             raise Refusal(504, "the request took longer than the time limit", "timeout") from None
@@ -215,7 +224,30 @@ class _Post(_Endpoint):
         body = read_object(await self._body_of(headers, receive, call), self._body)
         with tracing.request_span(self._path, headers) as call.trace:
             handled = self._handler(self._gateway.service, body, call)
-            return Reply(encode(await _unless_gone(handled, receive)))
+            return Reply(_encoded(await _unless_gone(handled, receive), call.share))
+
+
+def _encoded(answer: Answer, share: Share) -> bytes:
+    """Encodes an answer; its arrays and iterators are counted and become Python objects one row at a time."""
+
+    def encode_rows(value: np.ndarray | Iterable) -> msgspec.Raw:
+        if isinstance(value, np.ndarray):
+            row = encoder.encode(value.tolist())
+            share.take_answer(len(row))
+            return msgspec.Raw(row)
+        before, text = share.answer, bytearray(b"[")
+        for item in value:
+            text += encoder.encode(item) + b","
+            # Without what arrays and iterators within the item have taken.
+            share.take_answer(len(text) - (share.answer - before))
+        text[max(len(text) - 1, 1) :] = b"]"
+        return msgspec.Raw(text)
+
+    encoder = msgspec.json.Encoder(enc_hook=encode_rows)
+    body = encoder.encode(answer)
+    # The model's arrays have gone.
+    share.take_answer(len(body) - share.answer)
+    return body
 
 
 def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:

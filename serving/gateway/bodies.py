@@ -1,5 +1,6 @@
 """Request bodies of OpenAI's, Cohere's and text-embeddings-inference's clients."""
 
+import codecs
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -28,6 +29,7 @@ def read_object(raw: bytes, kind: type["Body"]) -> Any:
 
 def decoded(raw: bytes) -> Any:
     """Decodes JSON; raises Refusal for invalid JSON and for duplicate names in an object."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         values = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -36,7 +36,10 @@ def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
     """Converts a server's error to a Refusal, without internal addresses."""
     if isinstance(error, UnreadableAnswer):
         return Refusal(502, f"the model server's answer cannot be used: {first_line(error)}"[:500], "server_error")
-    if error.code in _TOO_BUSY:
+    if error.is_too_large:
+        message = "the request or its answer is over the model server's limit of a message; send fewer or shorter texts"
+        return Refusal(413, message, "too_large")
+    if error.code in _TOO_BUSY or error.is_of_full_queue:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:
         return gone()

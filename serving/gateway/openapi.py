@@ -16,7 +16,7 @@ STATUSES = {
     400: "The request is wrong; the message says how to fix it.",
     401: "No key, or one that does not open.",
     404: "There is no such model, here or at the model server.",
-    413: "The body, or a text that must not be cut, is too long.",
+    413: "The body, its answer, or a text that must not be cut, is too long.",
     415: "The body's Content-Encoding is not known; gzip and deflate are.",
     429: "Too much waits; Retry-After says how long to.",
     502: "The model server failed, or gave NaN, infinity or an output that cannot be read.",

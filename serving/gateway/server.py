@@ -37,7 +37,7 @@ class GatewayServer:
             _check_free(options.grpc_address)
         self.gateway = Gateway(options)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        self._server = make_server(self.gateway.asgi, "on", drain_s)
+        self._server = make_server(self.gateway.asgi, "on", drain_s, answers_half_closed=False)
         self._thread = threading.Thread(target=self._serve, name="gateway")
 
     def run(self) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +20,11 @@ from serving.gateway.keys import Keys
 from serving.gateway.metrics import Metrics
 from serving.gateway.model import ServedModel
 from serving.gateway.scheduler import BatchAnswer, Limits, ModelBatch, QueuedRequest, Scheduler
+from serving.http_protocol import Room, Share
 
 _LOG = logging.getLogger(__name__)
-Answer = dict[str, Any] | list
+# An iterator becomes a list in JSON, of one item at a time.
+Answer = dict[str, Any] | list | Iterator
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Call:
         queue_ns: time of its rows in the queue.
         model_ns: time of its rows at the model.
         truncated: number of truncated inputs; None if unknown.
-        share: its share of the memory for HTTP bodies; None without HTTP.
+        share: its share of the memory for bodies and answers.
         code: the error's code, or "".
     """
 
@@ -63,7 +66,7 @@ class Call:
     truncated: int | None = None
     queue_ns: int = 0
     model_ns: int = 0
-    share: Any = None
+    share: Share = field(default_factory=lambda: Share(Room(math.inf)))
     body: bytes = b""
     code: str = ""
 
@@ -150,7 +153,7 @@ class Service:
         sizes = [model.estimate.of(row) for row in encoded]
         key, timeout_s = (model.name, task), self.options.timeout_s
         counts = counts or model.may_truncate(task, encoded)
-        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
+        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace, call.share.take_answer)
         _check_numbers(model, work, task)
         if not cuts(body):
             _check_whole(model, work.truncated or ())
@@ -166,8 +169,11 @@ class Service:
         if counter is None or counter.inputs != task.inputs or longest is None:
             raise bad_request("truncate=false: this model does not tell the length of texts; leave it out")
         sizes = [model.estimate.of(row) for row in rows]
-        key = (model.name, counter)
-        work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
+        key, share = (model.name, counter), call.share
+        work = await self.scheduler.answer(
+            key, rows, sizes, self.options.timeout_s, context=call.trace, take=share.take_answer
+        )
+        share.take_answer(-share.answer)
         # Without a truncation output, a full row counts as truncated.
         _check_whole(model, work.truncated or [count >= longest for count in work.tokens])
 

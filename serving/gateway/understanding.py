@@ -1,6 +1,7 @@
 """Text routes: classes, tokens, masks, sentence order, answers, entities, early exit."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     work = await service.answer(model, task, rows, call, body)
     found = _classes(model, work, task.outputs, body.function_to_apply or ("none" if body.raw_scores else None))
-    answers = [_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found)]
-    return answers[0] if lone else answers
+    answers = (_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found))
+    return next(answers) if lone else answers
 
 
 def _flagged(work: QueuedRequest, row: int, found: list[dict]) -> list[dict]:
@@ -42,20 +43,19 @@ _FUNCTIONS = {
 
 def _classes(
     model: ServedModel, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
-) -> list[list[dict]]:
+) -> Iterator[list[dict]]:
     if "value" in outputs:
-        return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
+        yield from ([{"label": "value", "score": float(value)}] for value in work.output("value"))
+        return
     probabilities, best = work.output("probabilities"), work.rows("label")
     scores = _FUNCTIONS[function](work.output("logits")) if function else probabilities
-    answers = []
     for row, label in enumerate(best):
         names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
         # The answer's own label counts: the model's version may have changed since its class names were read.
         likeliest = int(np.argmax(probabilities[row]))
         names = [*names[:likeliest], _text(label), *names[likeliest + 1 :]]
         order = best_first(scores[row])
-        answers.append([{"label": names[one], "score": float(scores[row, one])} for one in order])
-    return answers
+        yield [{"label": names[one], "score": float(scores[row, one])} for one in order]
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
@@ -65,14 +65,16 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     # A model of pairs gets the text as its first one.
     rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
     work = await service.answer(model, task, rows, call, body)
-    answers = []
+    return _tokens(model, work, body.add_special_tokens)
+
+
+def _tokens(model: ServedModel, work: QueuedRequest, with_special: bool) -> Iterator[list[dict]]:
     for (ids, pieces), length in zip(work.each("input_ids", "pieces"), work.tokens, strict=True):
         tokens = [
             {"id": int(one), "text": _text(piece), "special": int(one) in model.special}
             for one, piece in zip(ids[:length], pieces[:length], strict=True)
         ]
-        answers.append([token for token in tokens if body.add_special_tokens or not token["special"]])
-    return answers
+        yield [token for token in tokens if with_special or not token["special"]]
 
 
 async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answer:
@@ -100,7 +102,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     """Returns the likeliest tokens for each mask."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
-    answers = [
+    answers = (
         # Rows with fewer masks are filled up with masks whose pieces are empty.
         [
             _flagged(work, number, _scored(pieces, scores, "text")[: body.top_k])
@@ -108,8 +110,8 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
             if pieces[0]
         ]
         for number, row in enumerate(work.each("pieces", "probabilities"))
-    ]
-    return answers[0] if lone else answers
+    )
+    return next(answers) if lone else answers
 
 
 async def masks(
@@ -182,15 +184,18 @@ async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, texts, call, body)
-    answers = []
+    answers = _words(work)
+    return next(answers) if lone else answers
+
+
+def _words(work: QueuedRequest) -> Iterator[list[dict]]:
     for number, one in enumerate(work.each("words", "labels", "starts", "ends", "probabilities")):
         words = [
             {"word": _text(word), "label": _text(label), "start": int(start), "end": int(end), "score": float(max(row))}
             for word, label, start, end, row in zip(*one, strict=True)
             if label
         ]
-        answers.append(_flagged(work, number, words))
-    return answers[0] if lone else answers
+        yield _flagged(work, number, words)
 
 
 async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Answer:
@@ -199,7 +204,7 @@ async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Ans
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     at = task_at(task, body.threshold)
     work = await service.answer(model, at, rows, call, body)
-    classes = _classes(model, work, task.outputs, None) if len(task.outputs) > 1 else None
+    classes = list(_classes(model, work, task.outputs, None)) if len(task.outputs) > 1 else None
     answers = [
         {"steps": int(steps), "of": max(model.steps.values(), default=None)}
         | work.flagged(row)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, LearnedExit, PairTrainer
+from albert_tf import AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, PairTrainer
 from albert_tf.models.text_student import TextStudent
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import CHOICES, CLASSES, KINDS, LENGTH, ROWS, assert_alike, batch, labels, randomise, small
@@ -186,11 +186,3 @@ def test_class_weights_are_refused_where_rows_have_no_one_class(kind, targets):
     for run in (partial(model.fit, verbose=0), model.train_on_batch):
         with refused(f"class_weight is for an AlbertClassifier.*not for this {type(model).__name__}"):
             run(batch(), targets, class_weight={0: 1.0, 1: 2.0})
-
-
-def test_rows_of_weight_0_teach_no_gate():
-    model = AlbertClassifier(small(), CLASSES, dropout=0.0, early_exit=LearnedExit())
-    model.compile(keras.optimizers.SGD(1.0))
-    before = model.get_weights()
-    model.train_on_batch(batch(), NUMBERS, np.zeros(ROWS))
-    assert all(np.array_equal(one, other) for one, other in zip(before, model.get_weights()))

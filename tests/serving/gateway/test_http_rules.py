@@ -1,5 +1,6 @@
 """What holds on every route: HEAD, slashes, prefixes, compressed bodies, CORS, fields and numbers that are none."""
 
+import codecs
 import gzip
 import json
 import re
@@ -106,6 +107,23 @@ def test_pages_of_the_origins_that_a_flag_names_may_ask(shared_gateway):
         assert (before.status_code == 200) == (allowed is not None)
     answer = shared_gateway("embedder").http.post("/embed", content=BODY, headers={"Origin": "https://a.example"})
     assert answer.status_code == 200 and "access-control-allow-origin" not in answer.headers
+
+
+@EACH_ROUTE
+def test_a_byte_order_mark_before_a_body_is_passed_over(shared_gateway, route):
+    gateway = shared_gateway(kind_of(route))
+    body = json.dumps(route.example).encode()
+    answers = [gateway.http.post(route.path, content=mark + body) for mark in (b"", codecs.BOM_UTF8)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(answers[0].content) == len(answers[1].content)
+
+
+@EACH_ROUTE
+def test_an_answer_is_refused_that_takes_more_memory_than_all_may(shared_gateway, route):
+    gateway = shared_gateway(kind_of(route), max_held_bytes=3)
+    answer = post(gateway, route)
+    assert answer.status_code == 413 and "more than the 3 bytes" in failure_of(answer, route.path)
+    assert gateway.server.gateway.room.held == 0
 
 
 @EACH_ROUTE
