@@ -7,7 +7,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.files import check_format, read_json
 
 MANIFEST = "assets.extra/manifest.json"
-# 2 says which weights were exported; 1, which 0.1.0 wrote, does not.
 FORMAT_VERSION = 2
 _OBJECT, _TEXT = (dict, "JSON object"), (str, "string")
 _OPTIONAL_OBJECT, _OPTIONAL_TEXT = ((dict, type(None)), "JSON object"), ((str, type(None)), "string")
@@ -28,7 +27,7 @@ def versions_of(base: Path) -> list[Path]:
 def read_manifest(version: Path) -> dict[str, Any]:
     """Returns a version's manifest; {} if albert-tf did not export it.
 
-    Raises UserError if it is damaged, or of a later format.
+    Raises UserError if it is damaged, or of another format.
     """
     path = version / MANIFEST
     if not path.is_file():
@@ -42,4 +41,4 @@ def read_manifest(version: Path) -> dict[str, Any]:
             raise UserError(f"'{path}' is damaged: its '{name}' is no {said}; export the model again")
     if not isinstance((manifest.get("export") or {}).get("model", ""), str):
         raise UserError(f"'{path}' is damaged: its export's 'model' is no string; export the model again")
-    return {"export": {}, "weights_sha256": None} | manifest
+    return manifest

@@ -16,7 +16,7 @@ from tfrecords.builder import build
 from tfrecords.corpus import find_files
 from tfrecords.permutation import CONFIG
 from tfrecords.runners import RUNNERS
-from tfrecords.statistics import check_unknown_share, unknown_share
+from tfrecords.unknown import check_unknown_share, unknown_share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import PARTS
 from tfrecords.foreign import describe_foreign
 from tfrecords.lanes import Lanes, number_of_lanes, shuffle_seed
-from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest, word_rule_of
+from tfrecords.manifest import MANIFEST, check_files, find_records, read_manifest
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.packing import pack_batch
 from tfrecords.randomness import derive
@@ -26,7 +27,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
 
-# Files read in parallel: for folders of version 0.1.0; and lanes, for later ones, whose documents are assigned by hash.
+# Files read in parallel: of another program; and lanes, for our own, whose documents are assigned by hash.
 _FILES_AT_ONCE, _LANES = 16, 64
 _ORDER, _WINDOW, _MASKS = 1, 2, 3
 
@@ -64,7 +65,7 @@ def read_examples(
         num_workers: workers that share the records.
         worker: this worker's number, from 0.
         expected: required manifest entries, such as max_seq_length.
-        files_at_once: files read in parallel; 0 means 64 (16 for folders of version 0.1.0). If it is a multiple of
+        files_at_once: files read in parallel; 0 means 64 (16 for files of another program). If it is a multiple of
             `num_workers`, a worker reads only its share of the files.
 
     Raises:
@@ -91,7 +92,7 @@ def read_examples(
 
     skip = skip_batches * batch_size * num_workers
     lanes = number_of_lanes(len(paths), files_at_once or _LANES)
-    if training and manifest.get("format_version", 1) > 1:
+    if training and "format_version" in manifest:
         order = Lanes(read_file, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
         rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
@@ -208,7 +209,7 @@ class _Parser:
             self._rule = MaskingRule(
                 self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
             )
-            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), word_rule_of(manifest))
+            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), manifest["word_rule"])
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         features = self._parse_dynamic(positions, records) if self._dynamic else self._parse_static(records)
@@ -272,6 +273,5 @@ class _Parser:
         }
 
     def _mask(self, positions: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
-        # The zeros once were an example's position in its row; they let old trainings resume with the same masks.
         keys = derive(self._seed, _MASKS, positions[:, None], np.zeros(1, int))
         return mask_examples(input_ids, lengths, keys.ravel(), self._rule, self._vocabulary)

@@ -60,15 +60,6 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
 
 
-# Classes of earlier versions in .keras files, and what to do with such a file.
-_REMOVED = {
-    "ElectraPretrainer": (
-        "it is an ElectraPretrainer, which this version does not have any more; take its encoder out by the version "
-        "that wrote it: python -m albert_tf.convert_checkpoint --input=FILE --output=FOLDER --to=huggingface"
-    )
-}
-
-
 def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     """Loads a model of this package from a .keras file or a folder with model.keras.
 
@@ -84,8 +75,7 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         model = keras.saving.load_model(file, compile=compile, safe_mode=True)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
-        removed = (reason for name, reason in _REMOVED.items() if f"'{name}'" in str(error))
-        raise UserError(f"cannot read '{file}' as a Keras model: {next(removed, first_line(error))}") from error
+        raise UserError(f"cannot read '{file}' as a Keras model: {first_line(error)}") from error
     if not type(model).__module__.startswith("albert_tf."):
         raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
     if not compile and has_adapters(model):
