@@ -205,7 +205,10 @@ def _check_documents(documents: int, held_out: int, settings: BuildSettings) -> 
             else "the corpus holds no document; check --input"
         )
     if held_out == documents:
-        raise UserError(f"all {documents} documents of the corpus are held out, none is left to train: {_OTHER_SHARE}")
+        raise UserError(
+            f"all {documents} documents of the corpus are held out, none is left to train: lower --held_out_fraction, "
+            f"{_OTHER_SHARE}"
+        )
     if settings.held_out_fraction and not held_out:
         raise UserError(
             f"of the {documents} documents of the corpus none is held out: raise --held_out_fraction, {_OTHER_SHARE}"

@@ -80,12 +80,12 @@ def build_corpus(corpus_file, tokenizer):
 def cut_off(build_corpus, monkeypatch):
     """Begins to build, and fails where a method (of Parts: the files get their names) is called."""
 
-    def build(folder, config=SMALL_CHUNKS, owner=Parts, method="publish"):
+    def cut(folder, owner=Parts, method="publish", build=build_corpus):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
             patch.setattr(owner, method, lambda *_: 1 / 0)
-            build_corpus(folder, config)
+            build(folder)
 
-    return build
+    return cut
 
 
 def build_text(folder, text, tokenizer, name="data", workers=1, max_bad_lines=0, **settings):
