@@ -1,16 +1,16 @@
 """Builds a corpus's records: assigns documents to shards (record files), and writes the missing shards."""
 
-import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfrecords import corpus, runners, sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
 from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
@@ -58,7 +58,9 @@ def build(
             return manifest
         with runners.RUNNERS[runner](Worker(settings, tokenizer, build_folder.parts), workers) as run:
             deal = Deal.of(settings, text_bytes)
-            return _Build(build_folder, deal, paths, settings, run, max_bad_lines).finish(tokenizer)
+            piece_bytes = _piece_bytes(settings, deal)
+            pieces = sections.plan_pieces(paths, piece_bytes)
+            return _Build(build_folder, deal, pieces, piece_bytes, settings, run, max_bad_lines).finish(tokenizer)
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
@@ -80,27 +82,29 @@ def _piece_bytes(settings: BuildSettings, deal: Deal) -> int:
     return max(settings.chunk_bytes, worthwhile)
 
 
+class _UselessError(UserError):
+    """Another corpus or other settings are needed, for which the parts are useless."""
+
+
+@dataclass(frozen=True)
 class _Build:
-    def __init__(
-        self,
-        folder: BuildFolder,
-        deal: Deal,
-        paths: list,
-        settings: BuildSettings,
-        run: runners.Run,
-        max_bad_lines: int,
-    ):
-        self._folder, self._parts, self._deal = folder, folder.parts, deal
-        self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
-        self._piece_bytes = _piece_bytes(settings, deal)
-        self._pieces = sections.plan_pieces(paths, self._piece_bytes)
+    folder: BuildFolder
+    deal: Deal
+    pieces: list[list[sections.Section]]
+    piece_bytes: int
+    settings: BuildSettings
+    run: runners.Run
+    max_bad_lines: int
 
     def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
         start = time.monotonic()
-        folder = self._folder.folder
+        folder, parts = self.folder.folder, self.folder.parts
         try:
-            read = self._read()
-            manifest, text_bytes = self._build(read, tokenizer)
+            read = self._read(parts)
+            manifest, text_bytes = self._build(read, parts, tokenizer)
+        except _UselessError:
+            parts.remove()
+            raise
         except OSError as error:
             raise UserError(
                 f"'{folder}' is unfinished: {error.strerror or error}; fix that, and the same command goes on where "
@@ -112,40 +116,39 @@ class _Build:
         _warn_of_one_sided_labels(manifest)
         return manifest
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self, parts: Parts) -> list[dict[str, Any]]:
         # Nobody waits for spill files to be on the disk: after a power cut they are written anew.
-        boot, names = _boot_id(), [f"piece-{number:06d}" for number in range(len(self._pieces))]
-        done = {number: report for number, name in enumerate(names) if (report := self._parts.done(name))}
+        boot, names = _boot_id(), [f"piece-{number:06d}" for number in range(len(self.pieces))]
+        done = {number: report for number, name in enumerate(names) if (report := parts.done(name))}
         done = {number: report for number, report in done.items() if report["boot"] == boot}
         tasks = [
-            (number, "read_piece", (self._deal, name, piece, self._piece_bytes, boot, self._max_bad_lines))
-            for number, (name, piece) in enumerate(zip(names, self._pieces))
+            (number, "read_piece", (self.deal, name, piece, self.piece_bytes, boot, self.max_bad_lines))
+            for number, (name, piece) in enumerate(zip(names, self.pieces))
             if number not in done
         ]
         with progress_bar(total=len(tasks), desc="reading", unit=" pieces", disable=len(tasks) < 2) as bar:
-            for number, report in self._run(tasks):
+            for number, report in self.run(tasks):
                 done[number] = report
                 bar.update()
         read = [done[number] for number in range(len(names))]
-        if len(bad_lines := _bad_lines(read)) > self._max_bad_lines:
-            raise too_many(bad_lines, self._max_bad_lines)
+        if len(bad_lines := _bad_lines(read)) > self.max_bad_lines:
+            raise too_many(bad_lines, self.max_bad_lines)
         documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
-        with self._useless_if_refused():
-            _check_documents(documents, held_out, self._settings)
+        _check_documents(documents, held_out, self.settings)
         return read
 
-    def _build(self, read: list[dict[str, Any]], tokenizer: Tokenizer) -> tuple[dict[str, Any], int]:
-        names = [f"shard-{shard:06d}" for shard in range(self._deal.shards)]
-        done = {shard: report for shard, name in enumerate(names) if (report := self._parts.done(name))}
-        spills = [self._parts.file(name) for report in read for name in report["files"]]
+    def _build(self, read: list[dict[str, Any]], parts: Parts, tokenizer: Tokenizer) -> tuple[dict[str, Any], int]:
+        names = [f"shard-{shard:06d}" for shard in range(self.deal.shards)]
+        done = {shard: report for shard, name in enumerate(names) if (report := parts.done(name))}
+        spills = [parts.file(name) for report in read for name in report["files"]]
         shards = [(shard, "build", (name, shard, spills)) for shard, name in enumerate(names) if shard not in done]
         # A file is hashed as a whole, by the process that gets its beginning.
-        begun = [[section.path for section in piece if not section.start] for piece in self._pieces]
+        begun = [[section.path for section in piece if not section.start] for piece in self.pieces]
         digests = [(-1 - number, "digest", (paths,)) for number, paths in enumerate(begun)]
         total = sum(report["text_bytes"] for report in read) * len(shards) // len(names)
         with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
             start, text_bytes, examples = time.monotonic(), 0, 0
-            for task, report in self._run(digests + shards, small=len(shards) < 3 and total < _SMALL_TEXT):
+            for task, report in self.run(digests + shards, small=len(shards) < 3 and total < _SMALL_TEXT):
                 done[task] = report
                 text_bytes += report.get("text_bytes", 0)
                 examples += report.get("examples", 0)
@@ -157,7 +160,7 @@ class _Build:
         return self._publish(reports, inputs, _bad_lines(read), tokenizer), sum(one["text_bytes"] for one in reports)
 
     def _publish(self, reports: list[dict], inputs: list[str], bad_lines: list[str], tokenizer: Tokenizer) -> dict:
-        train = self._deal.train
+        train = self.deal.train
         splits, parts = {}, {}
         for split, of_split in zip(SPLITS, (reports[:train], reports[train:])):
             filled = [report for report in of_split if report["examples"]]
@@ -168,19 +171,9 @@ class _Build:
                 listed.append({"name": name} | {key: value for key, value in report.items() if key != "files"})
             counts = {key: sum(report[key] for report in of_split) for key in _COUNTS}
             splits[split] = counts | {"files": listed}
-        with self._useless_if_refused():
-            _check_examples(splits, self._settings)
-        tokenizer.save(self._folder.folder)
-        return self._folder.publish({"splits": splits}, parts, inputs, bad_lines)
-
-    @contextlib.contextmanager
-    def _useless_if_refused(self) -> Iterator[None]:
-        try:
-            yield
-        except UserError:
-            # Another corpus or other settings are needed, for which the parts are useless.
-            self._parts.remove()
-            raise
+        _check_examples(splits, self.settings)
+        tokenizer.save(self.folder.folder)
+        return self.folder.publish({"splits": splits}, parts, inputs, bad_lines)
 
 
 def _bad_lines(read: list[dict[str, Any]]) -> list[str]:
@@ -198,19 +191,19 @@ _OTHER_SHARE = "add documents (a blank line parts them in plain text), or set --
 def _check_documents(documents: int, held_out: int, settings: BuildSettings) -> None:
     if not documents:
         least = settings.min_sentences
-        raise UserError(
+        raise _UselessError(
             f"the corpus holds no document of {least} sentences; check --input, add --split_sentences where a line is "
             f"a paragraph, or lower --min_sentences={least}"
             if least > 1
             else "the corpus holds no document; check --input"
         )
     if held_out == documents:
-        raise UserError(
+        raise _UselessError(
             f"all {documents} documents of the corpus are held out, none is left to train: lower --held_out_fraction, "
             f"{_OTHER_SHARE}"
         )
     if settings.held_out_fraction and not held_out:
-        raise UserError(
+        raise _UselessError(
             f"of the {documents} documents of the corpus none is held out: raise --held_out_fraction, {_OTHER_SHARE}"
         )
 
@@ -224,9 +217,9 @@ def _check_examples(splits: dict[str, Any], settings: BuildSettings) -> None:
             "a stream needs more tokens than --max_seq_length, and a file as many streams as --streams: give more text"
         )
     if not train["examples"]:
-        raise UserError(f"the {documents} documents of the corpus give no training example: {hint}")
+        raise _UselessError(f"the {documents} documents of the corpus give no training example: {hint}")
     if settings.held_out_fraction and not held_out["examples"]:
-        raise UserError(
+        raise _UselessError(
             f"the {held_out['documents']} of {documents} documents held out give no example: raise "
             f"--held_out_fraction, {_OTHER_SHARE}"
         )

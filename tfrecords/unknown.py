@@ -8,7 +8,6 @@ import numpy as np
 
 from tfrecords import corpus, sections
 from tfrecords.base.errors import UserError
-from tfrecords.base.text_files import is_gzipped
 from tfrecords.tokenizers.base import Tokenizer
 
 # Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
@@ -18,8 +17,9 @@ _PLACES, _BYTES = 16, 1 << 16
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
     """Returns unknown tokens' share of a corpus sample, 0 to 1."""
     tokens = unknown = 0
-    for section in _places(paths):
-        for chunk in itertools.islice(sections.read_chunks(section, _BYTES), 1):
+    total = sum(map(sections.text_bytes, paths))
+    for piece in sections.plan_pieces(paths, max(total // _PLACES, _BYTES)):
+        for chunk in itertools.islice(sections.read_chunks(piece[0], _BYTES), 1):
             texts = [text.decode() for text in corpus.read_texts(chunk, text_field) if isinstance(text, bytes)]
             ids, _ = tokenizer.encode_batch(texts)
             tokens += len(ids)
@@ -35,18 +35,3 @@ def check_unknown_share(share: float, limit: float, tokenizer: Tokenizer) -> Non
             "it was made for another language or casing; train one on this text (python -m tfrecords.train_tokenizer), "
             "or --max_unknown_share=1 to build all the same"
         )
-
-
-def _places(paths: Sequence[str | os.PathLike]) -> list[sections.Section]:
-    places = {}
-    for number in range(_PLACES):
-        file, within = divmod(number * len(paths), _PLACES)
-        path = str(paths[file])
-        if is_gzipped(path):
-            places[path, 0] = sections.Section(path)
-            continue
-        size = sections.size_of(path)
-        start = size * within // _PLACES if size > _PLACES * _BYTES else within * _BYTES // len(paths)
-        if start < size:
-            places[path, start] = sections.Section(path, start, min(start + _BYTES, size))
-    return list(places.values())

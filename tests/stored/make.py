@@ -1,8 +1,8 @@
 """Wrote the files beside it: `PYTHONPATH=. python tests/stored/make.py`.
 
 They hold what users have on their disks; `tests/test_stored.py` says that all of it still loads, and that the code of
-today makes the same. Run again only to add a file that is not there. Commit feed0b7 wrote the models, the exports and the
-curves of fine-tuning; records and curves of pre-training are of format 3.
+today makes the same. Run again only to add a file that is not there. Commit feed0b7 wrote the models, the exports and
+the curves of fine-tuning.
 """
 
 import json
