@@ -251,6 +251,19 @@ def test_damaged_files_of_an_unfinished_build_are_named(build_corpus, cut_off, t
     assert str(state) in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_after_a_power_cut_text_is_read_again_and_finished_shards_stay(
+    one_worker, build_corpus, cut_off, tmp_path, monkeypatch
+):
+    cut_off(tmp_path)
+    finished = {path.stat().st_ino for path in tmp_path.glob(".parts/shard-*.tfrecord")}
+    read, method = [], Worker.read_piece
+    monkeypatch.setattr(Worker, "read_piece", lambda *task: read.append(task) or method(*task))
+    monkeypatch.setattr(builder, "_boot_id", lambda: "another")
+    build_corpus(tmp_path)
+    assert read and finished == set(inodes(tmp_path).values())
+    assert contents(tmp_path) == contents(one_worker)
+
+
 def test_an_unfinished_job_of_another_kind_is_refused(build_corpus, cut_off, tmp_path):
     cut_off(tmp_path)
     (tmp_path / ".parts/job.json").write_text('{"job": 1}')
