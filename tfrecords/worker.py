@@ -34,7 +34,10 @@ _SHUFFLE, _ORDER = -2, -4
 # Examples encoded at once: few enough that their arrays stay in the processor's cache.
 _BLOCK = 256
 # Text tokenized at once.
-_CHARACTERS = 1 << 20
+_TOKENIZED_BYTES = 1 << 20
+
+# Ids, and where sentences begin in them; where documents begin among the sentences; a key of each document.
+_Tokenized = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Worker:
@@ -110,21 +113,23 @@ class Worker:
                 pass
         self._is_warm = True
 
-    # A few documents at a time: text is larger than ids.
-    def _tokenize(self, documents: Documents) -> "_Tokenized":
-        tokenized = _Tokenized(self.tokenizer)
-        keys = derive(self.settings.seed, _ORDER, documents.hashes)
-        order = np.lexsort([documents.hashes, keys])
+    def _tokenize(self, documents: Documents) -> _Tokenized:
+        order = np.lexsort([documents.hashes, derive(self.settings.seed, _ORDER, documents.hashes)])
         hashes = documents.hashes[order]
-        tokenized.numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
-        for index in order.tolist():
-            text, documents.texts[index] = documents.texts[index], b""
-            tokenized.add(text.decode().split("\n") if text else [])
-        tokenized.flush()
-        return tokenized
+        ids, lengths, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], [0]
+        # A few documents at a time: text is larger than ids.
+        for batch in batches(_emptied(documents.texts, order), _TOKENIZED_BYTES):
+            of_documents = [text.decode().split("\n") if text else [] for text in batch]
+            sizes += map(len, of_documents)
+            found, splits = self.tokenizer.encode_batch([sentence for one in of_documents for sentence in one])
+            ids.append(found)
+            lengths.append(np.diff(splits))
+        sentence_splits = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
+        numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
+        return np.concatenate(ids), sentence_splits, np.cumsum(sizes), numbers
 
-    def _write(self, path: Path, documents: "_Tokenized") -> dict[str, Any]:
-        counts = {"documents": len(documents.numbers), "examples": 0, "tokens": 0, "label_1": 0}
+    def _write(self, path: Path, documents: _Tokenized) -> dict[str, Any]:
+        counts = {"documents": len(documents[-1]), "examples": 0, "tokens": 0, "label_1": 0}
         compressor = zlib.compressobj(6, wbits=31) if self.settings.gzip else None
         with files.replacing(path) as temporary:
             with open(temporary, "wb") as file:
@@ -138,45 +143,23 @@ class Worker:
             # Just written, the file is still in memory.
             return counts | {"bytes": temporary.stat().st_size, "sha256": files.sha256(temporary)}
 
-    def _encode(self, documents: "_Tokenized", copies: int) -> Iterator[tuple[bytes, Any]]:
+    def _encode(self, documents: _Tokenized, copies: int) -> Iterator[tuple[bytes, Any]]:
         settings = self.settings
-        for copy in range(copies if len(documents.numbers) else 0):
+        for copy in range(copies if len(documents[-1]) else 0):
             if settings.objective == "permutation":
-                yield from encode_streams(settings, self.vocabulary, self.end_id, *documents.arrays(), copy)
+                yield from encode_streams(settings, self.vocabulary, self.end_id, *documents, copy)
                 continue
-            plan = plan_examples(settings, self.vocabulary, *documents.arrays(), copy)
-            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
+            plan = plan_examples(settings, self.vocabulary, *documents, copy)
+            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents[-1][0], np.arange(len(plan))))
             for start in range(0, len(order), _BLOCK):
                 block = lay_out(settings, self.vocabulary, plan, order[start : start + _BLOCK])
                 yield encode_examples(settings, self.vocabulary, block), block
 
 
-class _Tokenized:
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer, self.numbers = tokenizer, np.zeros(0, np.int64)
-        self._sizes: list[int] = []
-        self._ids: list[np.ndarray] = []
-        self._lengths: list[np.ndarray] = []
-        self._waiting: list[str] = []
-        self._characters = 0
-
-    def add(self, sentences: list[str]) -> None:
-        self._sizes.append(len(sentences))
-        self._waiting += sentences
-        self._characters += sum(map(len, sentences))
-        if self._characters > _CHARACTERS:
-            self.flush()
-
-    def flush(self) -> None:
-        ids, splits = self._tokenizer.encode_batch(self._waiting)
-        self._ids.append(ids)
-        self._lengths.append(np.diff(splits))
-        self._waiting, self._characters = [], 0
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        self._ids, self._lengths = [np.concatenate(self._ids)], [np.concatenate(self._lengths)]
-        sentence_splits = np.concatenate([[0], np.cumsum(self._lengths[0])]).astype(np.int64)
-        return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), self.numbers
+def _emptied(texts: list[bytes], order: np.ndarray) -> Iterator[bytes]:
+    for index in order.tolist():
+        text, texts[index] = texts[index], b""
+        yield text
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
