@@ -336,11 +336,11 @@ def test_a_servable_of_another_model_is_not_exported_again(servable, capsys, ent
     "text, said",
     [
         ("[1]", "it holds no JSON object"),
-        ('{"export": [1]}', "its 'export' is no JSON object"),
-        ('{"export": {"model": 3}}', "its export's 'model' is no string"),
-        ('{"config": "x"}', "its 'config' is no JSON object"),
-        ('{"created": 5}', "its 'created' is no string"),
-        ('{"versions": null}', "its 'versions' is no JSON object"),
+        ('{"format_version": 2, "export": [1]}', "its 'export' is no JSON object"),
+        ('{"format_version": 2, "export": {"model": 3}}', "its export's 'model' is no string"),
+        ('{"format_version": 2, "config": "x"}', "its 'config' is no JSON object"),
+        ('{"format_version": 2, "created": 5}', "its 'created' is no string"),
+        ('{"format_version": 2, "versions": null}', "its 'versions' is no JSON object"),
     ],
 )
 def test_a_damaged_manifest_is_one_line(tmp_path, text, said):
