@@ -160,6 +160,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         listed = [file for split in splits for file in split["files"]]
         whole &= all("name" in file and isinstance(file[key], int) for file in listed for key in ("examples", "bytes"))
         whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3])
+        whole &= manifest["masking"] != "dynamic" or manifest.keys() >= set(_MASKS)
     except (TypeError, KeyError, AttributeError):
         whole = False
     if not whole:

@@ -127,9 +127,13 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
         (lambda manifest: [], "is not a manifest of records"),
         (lambda manifest: {"name": "web app", "splits": "none"}, "is not a manifest of records"),
         (lambda manifest: manifest["splits"]["eval"].update(files=["a"]) or manifest, "is not a manifest of records"),
+        (
+            lambda manifest: {key: manifest[key] for key in manifest if key != "word_rule"} | {"masking": "dynamic"},
+            "is not a manifest of records",
+        ),
         (lambda manifest: manifest | {"of_another_version": 1}, "of_another_version 1, now None"),
     ],
-    ids=["list", "of another program", "no files", "one key more"],
+    ids=["list", "of another program", "no files", "no rule of its masks", "one key more"],
 )
 def test_a_damaged_or_foreign_manifest_is_named(build, build_corpus, tmp_path, damage, message):
     shutil.copytree(build(), tmp_path, dirs_exist_ok=True)
