@@ -87,7 +87,7 @@ def find_servable(settings: StartSettings) -> Path:
 def _exported(base: Path, asked: ExportSettings) -> Path:
     # A server answers by the latest version alone.
     for version in versions_of(base)[-1:]:
-        exported = read_manifest(version).get("export") or {}
+        exported = read_manifest(version)["export"] or {}
         if whole_path(exported.get("model", asked.model)) != asked.model:
             raise UserError(
                 f"'{base}' holds an export of '{exported['model']}', which a server may be using; give another --name "
