@@ -122,15 +122,12 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
         yield Section(path, start, end), end - start
 
 
-def digest(section: Section) -> str:
-    """SHA-256 of a section's bytes."""
-    with _opened(section.path) as file:
-        file.seek(section.start)
-        left = (size_of(section.path) if section.end is None else section.end) - section.start
+def digest(path: str | os.PathLike) -> str:
+    """SHA-256 of a local or remote file."""
+    with _opened(str(path)) as file:
         sha = hashlib.sha256()
-        while left > 0 and (block := file.read(min(left, _READ_BYTES))):
+        while block := file.read(_READ_BYTES):
             sha.update(block)
-            left -= len(block)
     return sha.hexdigest()
 
 

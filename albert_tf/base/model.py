@@ -222,11 +222,6 @@ class BaseModel(keras.Model):
         config = dict(config)
         check_format("it", config, _FORMAT_VERSION)
         config.pop("format_version", None)
-        if "quantization" in config:
-            raise UserError(
-                "its kernels were rounded by quantize before it was saved, which is not read any more; take the model "
-                f"as it was before; {NO_QUANTIZATION}"
-            )
         adapters, frozen = (config.pop(name, {}) for name in ("adapters", "frozen"))
         if frozen:
             config["trainable"] = True  # The list includes the model itself if it is frozen.

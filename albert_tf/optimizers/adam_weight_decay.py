@@ -131,7 +131,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:
-        """Adds a scalar that `figures()` reports; it is not saved, so older checkpoints still load."""
+        """Adds a scalar that `figures()` reports; it is not saved."""
         variable = self.add_variable((), name=name, aggregation="only_first_replica")
         self._shown.append(variable)
         return variable

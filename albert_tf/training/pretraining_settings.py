@@ -140,7 +140,7 @@ class PretrainingSettings(TrainerSettings):
     shuffle_window: int = setting(16384, help="size of the shuffle buffer, in examples", at_least=1)
     files_at_once: int = setting(
         0,
-        help="number of record files that are read in parallel; 0: 64, and 16 for folders of version 0.1.0",
+        help="number of record files that are read in parallel; 0: 64",
         at_least=0,
     )
     pack_rows: bool = setting(

@@ -14,7 +14,6 @@ from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
 # Scores of answers lie between this and its negative (serving.exportable.base.NO_ANSWER).
-_NO_ANSWER = 1e4
 
 
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
@@ -164,19 +163,14 @@ def _answers(row: dict[str, Any], count: int | None) -> dict[str, Any]:
     score = max((share for text, _, _, share in ranked if text), default=0.0)
     return {
         **_span(row["answer"], row["start"], row["end"], score),
-        "log_odds": _limited(row["score"]),
-        "no_answer_score": _limited(row["no_answer_score"]),
+        "log_odds": float(row["score"]),
+        "no_answer_score": float(row["no_answer_score"]),
         "answers": [_span(*one) for one in ranked if one[0]][:count],
     }
 
 
 def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
     return {"answer": _text(text), "start": int(start), "end": int(end), "score": float(score)}
-
-
-def _limited(score: Any) -> float:
-    # Clips a score: old exports write 1e30 for a missing answer.
-    return float(np.clip(score, -_NO_ANSWER, _NO_ANSWER))
 
 
 async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:

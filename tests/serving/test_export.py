@@ -274,7 +274,7 @@ def test_an_unknown_head_is_refused(make_model):
     ],
 )
 def test_a_damaged_manifest_is_one_line(tmp_path, text, said):
-    whole = {"export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}
+    whole = {"format_version": 2, "export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}
     (tmp_path / MANIFEST).parent.mkdir()
     (tmp_path / MANIFEST).write_text(text if isinstance(text, str) else json.dumps(whole | text))
     with pytest.raises(UserError, match=f"is damaged: {said}; export the model again"):

@@ -1,4 +1,4 @@
-"""The text of a document alone decides whether it is held out, and the build counts what is in both splits."""
+"""The text of a document alone decides whether it is held out."""
 
 import gzip
 import json
@@ -9,12 +9,7 @@ import pytest
 
 from tests.tfrecords.batches import features_of
 from tests.tfrecords.conftest import build_text
-from tfrecords import builder, duplicates
-from tfrecords.base import files
-from tfrecords.base.errors import UserError
-from tfrecords.build_folder import BuildFolder
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.words import PUBLISHED
 
 WORDS = [f"w{number}" for number in range(300)]
 
@@ -87,7 +82,6 @@ def test_how_documents_lie_in_files_decides_nothing(numbers, tmp_path, settings)
     both = build(tmp_path / "all", everything, numbers, **SETTINGS[settings])["splits"]
     for split in ("train", "eval"):
         assert both[split]["documents"] == len(LAYOUTS) * first[split]["documents"]
-    assert both["eval"]["also_in_training"] == {"documents": 0, "share": 0.0}
 
 
 def test_train_and_eval_documents_are_apart(numbers, tmp_path):
@@ -108,54 +102,3 @@ def test_where_sentences_are_split_line_ends_decide_nothing(numbers, tmp_path):
         for number, texts in enumerate([lines, [text.replace("\n", "  ") for text in lines]])
     ]
     assert made[0]["eval"]["files"][0]["sha256"] == made[1]["eval"]["files"][0]["sha256"]
-
-
-def test_what_is_in_both_splits_is_counted(numbers, tmp_path, capsys):
-    """Copies in capitals, without accents or in one line are other texts, and the same to a reader."""
-    texts = documents()
-    copies = [text.upper() if number % 2 else text.replace("é", "e").replace("\n", " ") for number, text in
-              enumerate(texts)]  # fmt: skip
-    eval_split = build(tmp_path / "copies", {"a.jsonl": as_json(texts + copies)}, numbers)["splits"]["eval"]
-    held_out = (
-        builder.Deal(1, 1, 1, 0.3).chance(duplicates.split_hashes([text.encode() for text in texts + copies])) < 0.3
-    )
-    pairs = held_out.reshape(2, -1)
-    assert eval_split["documents"] == held_out.sum()
-    expected = int((pairs[0] != pairs[1]).sum())
-    assert eval_split["also_in_training"] == {"documents": expected, "share": expected / held_out.sum()}
-    assert expected > 5
-    said = f"({expected} of {held_out.sum()}) also stand whole in training"
-    assert said in capsys.readouterr().out
-
-
-def test_a_folder_of_the_version_before_is_kept_or_refused_and_never_mixed(numbers, tmp_path, capsys, monkeypatch):
-    contents = LAYOUTS["a file"](documents())
-    build(tmp_path, contents, numbers, word_rule=PUBLISHED)
-    path, data = tmp_path / "data/manifest.json", tmp_path / "data"
-    earlier = files.read_json(path) | {"format_version": 2}
-    del earlier["splits"]["eval"]["also_in_training"]
-    files.write_json(path, earlier)
-    assert "word_rule" not in earlier
-    with pytest.raises(UserError, match="if it is complete, add --word_rule=published to keep it"):
-        build(tmp_path, contents, numbers)
-    records = {file: file.stat().st_mtime_ns for file in data.iterdir()}
-    assert build(tmp_path, contents, numbers, word_rule=PUBLISHED) == earlier
-    said = capsys.readouterr().out
-    assert "was built by an earlier version" in said and "is complete already" in said
-    assert records == {file: file.stat().st_mtime_ns for file in data.iterdir()}
-
-    next(data.glob("train-*")).unlink()
-    refused = "was begun by another version .format_version 2, now 3.*--overwrite"
-    with pytest.raises(UserError, match=refused):
-        build(tmp_path, contents, numbers, word_rule=PUBLISHED)
-
-    unfinished = tmp_path / "unfinished"
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
-        build(unfinished, contents, numbers, word_rule=PUBLISHED)
-    run = unfinished / "data/.parts/run.json"
-    begun = files.read_json(run)
-    begun["description"]["format_version"] = 2
-    files.write_json(run, begun)
-    with pytest.raises(UserError, match=refused):
-        build(unfinished, contents, numbers, word_rule=PUBLISHED)

@@ -1,15 +1,9 @@
-"""Statistics of examples, and the share of unknown tokens in a corpus."""
+"""Counts lengths, masks and labels of examples, to compare with the rules that draw them."""
 
-import itertools
-import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tfrecords import corpus, sections
-from tfrecords.base.errors import UserError
-from tfrecords.base.text_files import is_gzipped
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.words import SCRIPT
@@ -83,70 +77,3 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
     rows, columns = np.nonzero(features["masked_lm_weights"])
     ids[rows, features["masked_lm_positions"][rows, columns]] = features["masked_lm_ids"][rows, columns]
     return ids
-
-
-def check_examples(features: dict[str, np.ndarray], tokenizer: Tokenizer) -> None:
-    """Raises UserError for a batch with ids beyond the vocabulary, or with masks beyond a row's tokens."""
-    ids = np.concatenate([features[name].ravel() for name in ("input_ids", "masked_lm_ids")])
-    if len(wrong := ids[(ids < 0) | (ids >= tokenizer.vocab_size)]):
-        raise UserError(
-            f"an example has the id {wrong[0]}, and the tokenizer {tokenizer.vocab_size} pieces; name the tokenizer of "
-            "the records with --tokenizer"
-        )
-    lengths, positions = features["input_mask"].sum(axis=1), features["masked_lm_positions"]
-    is_beyond = (positions < 0) | (positions >= lengths[:, None])
-    for row, slot in np.argwhere(is_beyond & (features["masked_lm_weights"] > 0)):
-        raise UserError(
-            f"an example of {lengths[row]} tokens masks position {positions[row, slot]}; build the records anew"
-        )
-
-
-def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
-    """Returns an example as text, with predicted tokens as {word -> input} and the label last."""
-    ids = features["input_ids"][row][features["input_mask"][row] > 0]
-    pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
-    for slot in np.flatnonzero(features["masked_lm_weights"][row]):
-        position, label = features["masked_lm_positions"][row, slot], features["masked_lm_ids"][row, slot]
-        pieces[position] = f"{{{tokenizer.id_to_piece(int(label))} -> {pieces[position]}}}"
-    return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
-
-
-# Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
-_PLACES, _BYTES = 16, 1 << 16
-
-
-def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
-    """Returns unknown tokens' share of a corpus sample, 0 to 1."""
-    tokens = unknown = 0
-    for section in _places(paths):
-        for chunk in itertools.islice(sections.read_chunks(section, _BYTES), 1):
-            texts = [text.decode() for text in corpus.read_texts(chunk, text_field) if isinstance(text, bytes)]
-            ids, _ = tokenizer.encode_batch(texts)
-            tokens += len(ids)
-            unknown += int(np.count_nonzero(ids == tokenizer.unk_id))
-    return unknown / max(tokens, 1)
-
-
-def check_unknown_share(share: float, limit: float, tokenizer: Tokenizer) -> None:
-    """Raises UserError if the share of unknown tokens exceeds `limit`."""
-    if share > limit:
-        raise UserError(
-            f"{share:.0%} of the corpus's tokens are unknown to the tokenizer ({tokenizer.pieces[tokenizer.unk_id]}): "
-            "it was made for another language or casing; train one on this text (python -m tfrecords.train_tokenizer), "
-            "or --max_unknown_share=1 to build all the same"
-        )
-
-
-def _places(paths: Sequence[str | os.PathLike]) -> list[sections.Section]:
-    places = {}
-    for number in range(_PLACES):
-        file, within = divmod(number * len(paths), _PLACES)
-        path = str(paths[file])
-        if is_gzipped(path):
-            places[path, 0] = sections.Section(path)
-            continue
-        size = sections.size_of(path)
-        start = size * within // _PLACES if size > _PLACES * _BYTES else within * _BYTES // len(paths)
-        if start < size:
-            places[path, start] = sections.Section(path, start, min(start + _BYTES, size))
-    return list(places.values())
