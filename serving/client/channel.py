@@ -103,6 +103,11 @@ class Connection:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            # A connection that died without a word is found by a ping and opened again. Two pings without data in
+            # between are as many as a server with gRPC's defaults bears.
+            ("grpc.keepalive_time_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
             # Proxies of the environment are for the web.
             ("grpc.enable_http_proxy", 0),
             ("grpc.service_config", json.dumps(self._service_config())),

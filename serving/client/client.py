@@ -80,6 +80,7 @@ class Client(ClientBase):
     classify = _blocking(ClientBase._classify)
     signature = _blocking(ClientBase._signature)
     metadata = _blocking(ClientBase._metadata)
+    described = _blocking(ClientBase._described)
     served_version = _blocking(ClientBase._served_version)
     status = _blocking(ClientBase._status)
 
@@ -119,5 +120,6 @@ class AsyncClient(ClientBase):
     classify = _awaited(ClientBase._classify)
     signature = _awaited(ClientBase._signature)
     metadata = _awaited(ClientBase._metadata)
+    described = _awaited(ClientBase._described)
     served_version = _awaited(ClientBase._served_version)
     status = _awaited(ClientBase._status)

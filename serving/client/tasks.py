@@ -24,6 +24,8 @@ BYTES_A_TOKEN = 4.0
 # among those that the model read.
 TEXT_TOKENS, TRUNCATED_TOKENS, UNKNOWN_TOKENS = COUNTS = ("text_tokens", "truncated_tokens", "unknown_tokens")
 SPECIAL_TOKENS = 2
+# The output of the signature with options that names the classes, in the order of `logits`.
+CLASSES = "classes"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class RowsTask:
         counts: outputs that count tokens.
         options: names of the supported OPTIONS.
         option_counts: the same of the signature with options.
+        names: the output of the signature with options that names all classes, if there is one.
     """
 
     signature: str
@@ -46,19 +49,22 @@ class RowsTask:
     counts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     option_counts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
-    def asked_with(self, **options: str | bool) -> "RowsTask":
-        """Returns the task with these OPTIONS and the output `lengths`; unchanged if every option is off.
+    def asked_with(self, further: tuple[str, ...] = (), /, **options: str | bool) -> "RowsTask":
+        """Returns the task with these OPTIONS and the outputs `lengths` and `further`.
+
+        The task is unchanged if every option is off and there are no further outputs.
 
         Raises UserError for unsupported options.
         """
         wanted = {name: value for name, value in options.items() if value}
         if unknown := sorted(wanted.keys() - set(self.options)):
             raise UserError(f"{unknown[0]} is none of the options of this model ({', '.join(self.options) or 'none'})")
-        if not wanted:
+        if not wanted and not further:
             return self
         constants = tuple((name, options.get(name, OPTIONS[name])) for name in self.options)
-        outputs = tuple(dict.fromkeys((*self.outputs, "lengths")))
+        outputs = tuple(dict.fromkeys((*self.outputs, *further, "lengths")))
         signature, counts = _with_options(self.signature), self.option_counts
         return replace(self, signature=signature, outputs=outputs, numbers=constants, counts=counts)
 
@@ -194,16 +200,13 @@ def _completed(task: RowsTask, signatures: Signatures) -> RowsTask:
     task = replace(task, counts=counts_in(signatures[task.signature].outputs))
     if (other := signatures.get(_with_options(task.signature))) is None:
         return task
-    return replace(task, options=tuple(sorted(OPTIONS.keys() & other.inputs)), option_counts=counts_in(other.outputs))
+    options = tuple(sorted(OPTIONS.keys() & other.inputs))
+    names = (CLASSES,) if CLASSES in other.outputs and "label" in task.outputs else ()
+    return replace(task, options=options, option_counts=counts_in(other.outputs), names=names)
 
 
 def _with_options(signature: str) -> str:
     return WITH_OPTIONS if signature == DEFAULT else f"{signature}_{WITH_OPTIONS}"
-
-
-def vectors_of(task: RowsTask, answer: Arrays) -> np.ndarray:
-    """Returns an embedding task's vectors: float32 [rows, size]."""
-    return answer[task.outputs[0]]
 
 
 def raw_scores(answer: Arrays) -> np.ndarray:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from serving.exportable.base import THRESHOLD, Exportable
-from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
+from serving.exportable.inputs import CLASSIFY, REGRESS, ExportSignature, InputFormat, InputFormats, specs
 from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array
 from serving.inference.layers import dense
@@ -49,6 +49,17 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
 
     def answers(self, formats: InputFormats):
         return super().answers(formats) | {"classify": formats.examples.to(self.classes, method=CLASSIFY)}
+
+    def with_options(self, format_: InputFormat, answer) -> ExportSignature:
+        """Adds the output `classes` string [batch, classes]: the names of the columns of `logits`."""
+        signature = super().with_options(format_, answer)
+
+        def function(**inputs):
+            # The shape is that of an input, so that the names alone need no run of the encoder.
+            shape = [tf.size(inputs["truncate_left"]), len(self.labels)]
+            return signature.function(**inputs) | {"classes": tf.broadcast_to(tf.constant(self.labels), shape)}
+
+        return signature._replace(function=function)
 
     def classes(self, batch: TokenBatch):
         """Returns the Classify RPC's outputs: `classes` string and `scores` float32, both [batch, classes]."""
