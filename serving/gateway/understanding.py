@@ -8,7 +8,7 @@ import numpy as np
 from serving.client.tasks import constant
 from serving.gateway import bodies
 from serving.gateway.errors import bad_request
-from serving.gateway.model import ServedModel, task_at
+from serving.gateway.model import Outdated, Reading, task_at
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
@@ -40,22 +40,33 @@ _FUNCTIONS = {
 }
 
 
-def _classes(
-    model: ServedModel, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
-) -> list[list[dict]]:
+def _classes(model: Reading, work: QueuedRequest, outputs: tuple[str, ...], function: str | None) -> list[list[dict]]:
     if "value" in outputs:
         return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
-    probabilities, best = work.output("probabilities"), work.rows("label")
-    scores = _FUNCTIONS[function](work.output("logits")) if function else probabilities
+    logits = work.output("logits")
+    scores = _FUNCTIONS[function](logits) if function else work.output("probabilities")
     answers = []
-    for row, label in enumerate(best):
-        names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
-        # The answer's own label counts: the model's version may have changed since its class names were read.
-        likeliest = int(np.argmax(probabilities[row]))
-        names = [*names[:likeliest], _text(label), *names[likeliest + 1 :]]
+    for row, names in enumerate(_class_names(model, work, logits)):
         order = best_first(scores[row])
         answers.append([{"label": names[one], "score": float(scores[row, one])} for one in order])
     return answers
+
+
+def _class_names(model: Reading, work: QueuedRequest, logits: np.ndarray) -> list[list[str]]:
+    """Returns the names of all classes for each row; raises Outdated if the model that answered has others."""
+    if "classes" in work.places[0][0].outputs:
+        found = [list(map(_text, row)) for row in work.rows("classes")]
+        if found != found[:1] * len(found):
+            raise Outdated(model)
+        return found
+    # By the logits: probabilities may be rounded to the same number.
+    size, likeliest = logits.shape[1], logits.argmax(axis=1)
+    names = model.labels if len(model.labels) == size else list(map(str, range(size)))
+    labels = list(map(_text, work.rows("label")))
+    if model.labels and labels != [names[one] for one in likeliest]:
+        raise Outdated(model)
+    # A model that does not name its classes still names the likeliest one.
+    return [[*names[:one], label, *names[one + 1 :]] for one, label in zip(likeliest, labels, strict=True)]
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
@@ -114,7 +125,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
-) -> tuple[ServedModel, QueuedRequest]:
+) -> tuple[Reading, QueuedRequest]:
     """Returns the model that fills masks, and its answers."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, texts, call, body)
