@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from serving.client import messages, tasks
-from serving.client.channel import Connection
+from serving.client.channel import PINGED_CALL_S, Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
 from serving.client.tracing import trace_headers
@@ -62,9 +62,14 @@ class ClientBase:
         # What the model told last: its version and its signatures.
         self._read: tuple[int | None, dict[str, Signature]] | None = None
 
-    def _stubs(self, channel: grpc.Channel) -> None:
+    def _open(self, open_channel: Callable[[bool], Any]) -> None:
+        # One for calls that end before a server takes offence at pings, one for all others.
+        self._channels = [open_channel(True), open_channel(False)]
+
         def stub(method: str, request_type: Any, response_type: Any) -> Callable:
-            return channel.unary_unary(method, request_type.SerializeToString, response_type.FromString)
+            calls = [one.unary_unary(method, request_type.SerializeToString, response_type.FromString)
+                     for one in self._channels]  # fmt: skip
+            return lambda request, timeout, **more: calls[timeout > PINGED_CALL_S](request, timeout=timeout, **more)
 
         self._predict_stub = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
         self._metadata_stub = stub(

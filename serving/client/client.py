@@ -56,8 +56,7 @@ class Client(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._channel = self.connection.open()
-        self._stubs(self._channel)
+        self._open(self.connection.open)
 
     def __enter__(self) -> "Client":
         return self
@@ -66,11 +65,12 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def raw_stub(self, method: str) -> Callable:
         """Returns a function that calls `method` with serialized messages; it raises grpc.RpcError."""
-        return self._channel.unary_unary(method)
+        return self._channels[-1].unary_unary(method)
 
     predict = _blocking(ClientBase._predict)
     predict_ids = _blocking(ClientBase._predict_ids)
@@ -100,8 +100,7 @@ class AsyncClient(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._channel = self.connection.open_async()
-        self._stubs(self._channel)
+        self._open(self.connection.open_async)
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -110,7 +109,8 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        await self._channel.close()
+        for channel in self._channels:
+            await channel.close()
 
     predict = _awaited(ClientBase._predict)
     predict_ids = _awaited(ClientBase._predict_ids)
