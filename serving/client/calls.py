@@ -191,9 +191,10 @@ class ClientBase:
 
     async def _signature(self) -> Signature:
         """Returns the inputs and outputs of the client's signature, as the server has it now."""
-        return self._signature_in(await self._metadata())
+        return self.signature_in(await self._metadata())
 
-    def _signature_in(self, signatures: dict[str, Signature]) -> Signature:
+    def signature_in(self, signatures: dict[str, Signature]) -> Signature:
+        """Returns the client's signature out of all; raises UserError if it is not there."""
         if self.signature_name not in signatures:
             raise UserError(
                 f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
@@ -246,7 +247,7 @@ class ClientBase:
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
-            signature, calls = self._signature_in(signatures), []
+            signature, calls = self.signature_in(signatures), []
             for batch in numbers:
                 batch_segments = None if segments is None else [segments[i] for i in batch]
                 calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
@@ -267,7 +268,7 @@ class ClientBase:
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
-            signature = self._signature_in(signatures)
+            signature = self.signature_in(signatures)
             calls = [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
             return _Calls(numbers, calls, outputs)
 
