@@ -214,9 +214,9 @@ class Reading:
         estimated = sum(row.size for row in batch.rows)
         try:
             with request_id(batch.request_id), tracing.batch_span(batch.contexts, len(batch.rows), estimated):
-                call = self._with_counts(task, batch.texts, task.outputs, batch.timeout_s)
+                call = self._ask(task, batch.texts, task.outputs + task.counts, batch.timeout_s)
                 if counts:
-                    count = self._with_counts(counter, batch.texts, ("lengths",), batch.timeout_s)
+                    count = self._ask(counter, batch.texts, ("lengths", *counter.counts), batch.timeout_s)
                     outputs, counted = await asyncio.gather(call, count)
                 else:
                     outputs, counted = await call, None
@@ -239,15 +239,6 @@ class Reading:
         if task.counts or counter is None or not counter.counts or longest is None:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
-
-    async def _with_counts(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
-        if task.counts:
-            try:
-                return await self._ask(task, rows, outputs + task.counts, timeout_s)
-            except ServingError as error:
-                if error.code is not grpc.StatusCode.INVALID_ARGUMENT or "alias not found" not in error.details:
-                    raise
-        return await self._ask(task, rows, outputs, timeout_s)
 
     async def _ask(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
         answer = await self._call(task.columns(rows), outputs, task.signature, timeout_s)
@@ -336,15 +327,16 @@ class ServedModel:
         """Reads the model regularly; never returns."""
         while True:
             self._wake.clear()
-            # Who waits from now on waits for the next look.
-            looked, self._looked = self._looked, asyncio.Event()
-            look = asyncio.create_task(self._look())
-            try:
-                async with self._turns:
+            async with self._turns:
+                # Who waits from now on waits for the next look.
+                looked, self._looked = self._looked, asyncio.Event()
+                look = asyncio.create_task(self._look())
+                try:
                     await asyncio.wait([look], timeout=self._check_s)
-                await look
-            finally:
-                look.cancel()
+                except asyncio.CancelledError:
+                    look.cancel()
+                    raise
+            await look
             looked.set()
             wait = self._check_s if self.live else min(_DOWN_CHECK_S, self._check_s)
             try:
