@@ -123,8 +123,7 @@ class Reading:
             show(self)
 
         if "tokenize" in tasks:
-            self.estimate.longest = await self._longest_row(tasks["tokenize"])
-            self.special = await self._special_ids(tasks["tokenize"])
+            self.estimate.longest, self.special = await self._limits(tasks["tokenize"])
         self.prompts = await self._prompt_names(tasks.get("embed"))
         know("classify", "early_exit")
         self.labels = await self._class_names(tasks.get("classify"))
@@ -165,20 +164,20 @@ class Reading:
             await asyncio.sleep(pause)
         raise AssertionError
 
-    async def _longest_row(self, task: RowsTask) -> int | None:
-        row = (b"a " * _MANY_WORDS,) * len(task.inputs)
-        answer = await self._tried(task, [row], ("lengths",))
-        length = int(answer["lengths"][0]) if answer else _MANY_WORDS
-        return length if length < _MANY_WORDS else None
-
-    async def _special_ids(self, task: RowsTask) -> frozenset[int]:
-        answer = await self._tried(task, [(b"",) * len(task.inputs)], ("input_ids", "lengths"))
-        return frozenset(answer["input_ids"][0, : answer["lengths"][0]].tolist()) if answer else frozenset()
+    async def _limits(self, task: RowsTask) -> tuple[int | None, frozenset[int]]:
+        """Returns the length of the longest row, None if there is no limit, and the special tokens' ids."""
+        rows = [(text,) * len(task.inputs) for text in (b"a " * _MANY_WORDS, b"")]
+        answer = await self._tried(task, rows, ("input_ids", "lengths"))
+        if not answer:
+            return None, frozenset()
+        longest, length = map(int, answer["lengths"])
+        return longest if longest < _MANY_WORDS else None, frozenset(answer["input_ids"][1, :length].tolist())
 
     async def _class_names(self, classify: RowsTask | None) -> list[str]:
         if classify is not None and classify.names:
-            row = (b"",) * len(classify.inputs)
-            answer = await self._tried(classify.asked_with(classify.names), [row], classify.names)
+            # All outputs, as requests have it: a server prepares a graph for each choice of outputs.
+            task = classify.asked_with(classify.names)
+            answer = await self._tried(task, [(b"",) * len(task.inputs)], task.outputs + task.counts)
         else:
             answer = await self._classified(classify)
         return [label.decode(errors="replace") for label in answer["classes"][0]] if answer else []
@@ -384,8 +383,12 @@ class ServedModel:
                 break
             except ServingError as error:
                 # The version went while it was read: another one is there.
-                if error.code is not grpc.StatusCode.NOT_FOUND or not swaps_left:
+                if error.code is not grpc.StatusCode.NOT_FOUND:
                     raise
+                if not swaps_left:
+                    if not self.reading.is_whole:
+                        raise
+                    return self.reading
         return reading
 
     def _show(self, reading: Reading) -> None:
