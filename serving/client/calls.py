@@ -329,6 +329,8 @@ class ClientBase:
     ) -> Arrays:
         """Returns the texts' `label`, `logits` and `probabilities`, or `value` of a regressor, in order.
 
+        `classes` [texts, classes] are the names of the columns, if the model gives them.
+
         For a model of pairs, `texts` is a list of (first, second). Other arguments are those of `embed`.
         """
         return await self._answer("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)

@@ -24,8 +24,6 @@ BYTES_A_TOKEN = 4.0
 # among those that the model read.
 TEXT_TOKENS, TRUNCATED_TOKENS, UNKNOWN_TOKENS = COUNTS = ("text_tokens", "truncated_tokens", "unknown_tokens")
 SPECIAL_TOKENS = 2
-# The output of the signature with options that names the classes, in the order of `logits`.
-CLASSES = "classes"
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class RowsTask:
         counts: outputs that count tokens.
         options: names of the supported OPTIONS.
         option_counts: the same of the signature with options.
-        names: the output of the signature with options that names all classes, if there is one.
     """
 
     signature: str
@@ -49,22 +46,19 @@ class RowsTask:
     counts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     option_counts: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
 
-    def asked_with(self, further: tuple[str, ...] = (), /, **options: str | bool) -> "RowsTask":
-        """Returns the task with these OPTIONS and the outputs `lengths` and `further`.
-
-        The task is unchanged if every option is off and there are no further outputs.
+    def asked_with(self, **options: str | bool) -> "RowsTask":
+        """Returns the task with these OPTIONS and the output `lengths`; unchanged if every option is off.
 
         Raises UserError for unsupported options.
         """
         wanted = {name: value for name, value in options.items() if value}
         if unknown := sorted(wanted.keys() - set(self.options)):
             raise UserError(f"{unknown[0]} is none of the options of this model ({', '.join(self.options) or 'none'})")
-        if not wanted and not further:
+        if not wanted:
             return self
         constants = tuple((name, options.get(name, OPTIONS[name])) for name in self.options)
-        outputs = tuple(dict.fromkeys((*self.outputs, *further, "lengths")))
+        outputs = tuple(dict.fromkeys((*self.outputs, "lengths")))
         signature, counts = _with_options(self.signature), self.option_counts
         return replace(self, signature=signature, outputs=outputs, numbers=constants, counts=counts)
 
@@ -152,8 +146,8 @@ def _read(signatures: Signatures, name: str, numbers: tuple[str, ...] = ()) -> t
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        # For models with several labels per text, also the labels.
-        return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
+        # For models with several labels per text, also the labels; and the names of all classes.
+        return tuple(name for name in ("classes", "label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
@@ -201,8 +195,7 @@ def _completed(task: RowsTask, signatures: Signatures) -> RowsTask:
     if (other := signatures.get(_with_options(task.signature))) is None:
         return task
     options = tuple(sorted(OPTIONS.keys() & other.inputs))
-    names = (CLASSES,) if CLASSES in other.outputs and "label" in task.outputs else ()
-    return replace(task, options=options, option_counts=counts_in(other.outputs), names=names)
+    return replace(task, options=options, option_counts=counts_in(other.outputs))
 
 
 def _with_options(signature: str) -> str:

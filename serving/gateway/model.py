@@ -174,10 +174,10 @@ class Reading:
         return longest if longest < _MANY_WORDS else None, frozenset(answer["input_ids"][1, :length].tolist())
 
     async def _class_names(self, classify: RowsTask | None) -> list[str]:
-        if classify is not None and classify.names:
-            # All outputs, as requests have it: a server prepares a graph for each choice of outputs.
-            task = classify.asked_with(classify.names)
-            answer = await self._tried(task, [(b"",) * len(task.inputs)], task.outputs + task.counts)
+        if classify is not None and "classes" in classify.outputs:
+            # All outputs, as in requests: a server prepares a graph for each choice of outputs.
+            row = (b"",) * len(classify.inputs)
+            answer = await self._tried(classify, [row], classify.outputs + classify.counts)
         else:
             answer = await self._classified(classify)
         return [label.decode(errors="replace") for label in answer["classes"][0]] if answer else []

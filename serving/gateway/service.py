@@ -233,7 +233,7 @@ def _with_options(model: Reading, task: RowsTask, body: Body) -> RowsTask:
         if value and name == "prompt_name" and value not in (model.prompts or ()):
             known = ", ".join(model.prompts or ())
             raise bad_request(f"{field_name}: the model '{model.name}' has no prompt '{value[:50]}'; it has {known}")
-    return task.asked_with(task.names, **{name: value for name, (_, value) in asked.items() if value})
+    return task.asked_with(**{name: value for name, (_, value) in asked.items() if value})
 
 
 def _check_whole(model: Reading, too_long: Iterable[bool]) -> None:

@@ -65,9 +65,8 @@ prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | emb
 prompted embedder | tokens | text:s1 | TOKENS
 prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
 prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
-naming classifier | serving_default | text:s1 | CLASSES TOLD
+naming classifier | serving_default | text:s1 | CLASSES TOLD classes:s2
 naming classifier | classify | inputs:s1 | classes:s2 scores:f2
-naming classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED classes:s2
 optional classifier | serving_default | text:s1 | CLASSES
 optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED
 unprompted embedder | serving_default | text:s1 | embedding:f2
