@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from serving.gateway.scheduler import Limits
 from tests.serving.gateway.conftest import failure_of, wait_until
 
 TEXTS = [f"text {number}" for number in range(8)]
@@ -122,3 +123,17 @@ def test_models_are_read_one_after_the_other(fake_server, gateway_to):
     model.before = note
     gateway_to(server.target, models=tuple("abcde"), check_s=5.0)
     assert max(most) == 1 and len(most) >= 10
+
+
+def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, gateway_to):
+    one, other = two("cross-encoder")
+    front = front_of(one)
+    gateway = gateway_to(front.target, limits=Limits(max_batch_rows=1, max_in_flight=1), check_s=5.0)
+
+    def scores():
+        body = {"query": "q", "texts": TEXTS, "raw_scores": True}
+        return {one["index"]: one["score"] for one in gateway.http.post("/rerank", json=body).json()}
+
+    first, calls = scores(), front.calls.count("Predict")
+    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other, 2)
+    assert scores() == {index: -score for index, score in first.items()}
