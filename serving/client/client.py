@@ -55,8 +55,7 @@ class Client(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._channel = self.connection.open()
-        self._stubs(self._channel)
+        self._open(self.connection.open)
 
     def __enter__(self) -> "Client":
         return self
@@ -65,11 +64,12 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def raw_stub(self, method: str) -> Callable:
         """Returns a function that calls `method` with serialized messages; it raises grpc.RpcError."""
-        return self._channel.unary_unary(method)
+        return self._channels[-1].unary_unary(method)
 
     predict = _blocking(ClientBase._predict)
     predict_ids = _blocking(ClientBase._predict_ids)
@@ -79,6 +79,7 @@ class Client(ClientBase):
     classify = _blocking(ClientBase._classify)
     signature = _blocking(ClientBase._signature)
     metadata = _blocking(ClientBase._metadata)
+    described = _blocking(ClientBase._described)
     served_version = _blocking(ClientBase._served_version)
     status = _blocking(ClientBase._status)
 
@@ -96,8 +97,7 @@ class AsyncClient(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._channel = self.connection.open_async()
-        self._stubs(self._channel)
+        self._open(self.connection.open_async)
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -106,7 +106,8 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        await self._channel.close()
+        for channel in self._channels:
+            await channel.close()
 
     predict = _awaited(ClientBase._predict)
     predict_ids = _awaited(ClientBase._predict_ids)
@@ -116,5 +117,6 @@ class AsyncClient(ClientBase):
     classify = _awaited(ClientBase._classify)
     signature = _awaited(ClientBase._signature)
     metadata = _awaited(ClientBase._metadata)
+    described = _awaited(ClientBase._described)
     served_version = _awaited(ClientBase._served_version)
     status = _awaited(ClientBase._status)

@@ -45,7 +45,7 @@ HINTS = [
      "the model was exported with jit_compile or --engine=xla: start the server with "
      "--xla_cpu_compilation_enabled=true"),
     ("DEADLINE_EXCEEDED", "", "the answer took longer than the timeout: raise it, send smaller batches, or look at the "
-     "server's load"),
+     "server's load; if the network lost the connection, a new one is made within a minute"),
     ("UNIMPLEMENTED", "", "the server at this port does not offer the service: is it a TensorFlow Serving gRPC port?"),
 ]  # fmt: skip
 

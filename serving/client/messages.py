@@ -75,8 +75,8 @@ def _specs(infos: dict) -> dict[str, TensorSpec]:
     return specs
 
 
-def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Signature]]:
-    """Returns the version that answered, and its callable signatures by name."""
+def read_metadata(response: GetModelMetadataResponse) -> tuple[int | None, dict[str, Signature]]:
+    """Returns the version that answered (None: it does not tell), and its callable signatures by name."""
     definitions = SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
     signatures = {
         name: Signature(
@@ -86,7 +86,8 @@ def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Si
         # TF 2 exports list their initialiser with the signatures.
         if not name.startswith("__")
     }
-    return response.model_spec.version.value, signatures
+    spec = response.model_spec
+    return spec.version.value if spec.HasField("version") else None, signatures
 
 
 def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:

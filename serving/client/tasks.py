@@ -146,8 +146,8 @@ def _read(signatures: Signatures, name: str, numbers: tuple[str, ...] = ()) -> t
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        # For models with several labels per text, also the labels.
-        return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
+        # For models with several labels per text, also the labels; and the names of all classes.
+        return tuple(name for name in ("classes", "label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
@@ -194,16 +194,12 @@ def _completed(task: RowsTask, signatures: Signatures) -> RowsTask:
     task = replace(task, counts=counts_in(signatures[task.signature].outputs))
     if (other := signatures.get(_with_options(task.signature))) is None:
         return task
-    return replace(task, options=tuple(sorted(OPTIONS.keys() & other.inputs)), option_counts=counts_in(other.outputs))
+    options = tuple(sorted(OPTIONS.keys() & other.inputs))
+    return replace(task, options=options, option_counts=counts_in(other.outputs))
 
 
 def _with_options(signature: str) -> str:
     return WITH_OPTIONS if signature == DEFAULT else f"{signature}_{WITH_OPTIONS}"
-
-
-def vectors_of(task: RowsTask, answer: Arrays) -> np.ndarray:
-    """Returns an embedding task's vectors: float32 [rows, size]."""
-    return answer[task.outputs[0]]
 
 
 def raw_scores(answer: Arrays) -> np.ndarray:

@@ -223,7 +223,7 @@ class _Post(_Endpoint):
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
         body = read_object(await self._body_of(headers, receive, call), self._body)
         with tracing.request_span(self._path, headers) as call.trace:
-            handled = self._handler(self._gateway.service, body, call)
+            handled = self._gateway.service.answered(self._handler, body, call)
             return Reply(_encoded(await _unless_gone(handled, receive), call.share))
 
 

@@ -52,6 +52,12 @@ def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
     return Refusal(502, f"the model server failed ({error.code.name})", "server_error")
 
 
+def is_busy(error: ServingError) -> bool:
+    """Returns whether the server is there and has too much to do."""
+    is_full = error.code is grpc.StatusCode.UNAVAILABLE and "batch scheduling queue" in error.details
+    return is_full or error.code in (*_TOO_BUSY, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
 def is_passing(error: ServingError) -> bool:
     """Returns whether the same request may succeed later."""
     return error.code in (*_TOO_BUSY, *_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -20,7 +20,7 @@ from serving.client.errors import UnreadableAnswer
 from serving.client.tasks import DEFAULT
 from serving.gateway.bodies import converted, decoded
 from serving.gateway.errors import Refusal, bad_request, from_server, gone
-from serving.gateway.model import ServedModel
+from serving.gateway.model import Reading
 from serving.gateway.service import Service
 from serving.wire import protos
 from serving.wire.request_id import HEADER, request_id
@@ -68,19 +68,20 @@ class _Asked(msgspec.Struct):
     id: str | None = None
 
 
-def find_model(service: Service, name: str, version: str = "") -> ServedModel:
-    """Returns an available model; Refusal 404 if unknown, 503 if unavailable."""
-    model = service.models.get(name)
-    if model is None:
+def find_model(service: Service, name: str, version: str = "") -> Reading:
+    """Returns what is known of an available model; Refusal 404 if unknown, 503 if unavailable."""
+    served = service.models.get(name)
+    if served is None:
         raise Refusal(404, f"the model '{name[:100]}' does not exist; there is {', '.join(service.models)}")
-    if model.absence is not None or model.version is None:
-        raise model.absence or gone()
+    model = served.reading
+    if served.absence is not None or not model.is_whole:
+        raise served.absence or gone()
     if version and version != str(model.version):
         raise Refusal(404, f"the model '{name}' has no version {version[:20]} here; it answers by {model.version}")
     return model
 
 
-def described(model: ServedModel) -> dict[str, Any]:
+def described(model: Reading) -> dict[str, Any]:
     """Returns a model's metadata: its default signature."""
     signature = _signature(model, DEFAULT)
 
@@ -95,7 +96,7 @@ def described(model: ServedModel) -> dict[str, Any]:
 
 
 async def infer(
-    service: Service, model: ServedModel, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
+    service: Service, model: Reading, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
 ) -> dict[str, np.ndarray]:
     """Sends tensors to a model, past the texts' queue, and returns its outputs by name.
 
@@ -137,7 +138,7 @@ def _check_names(kind: str, tensors: Iterable[Any]) -> None:
             raise bad_request(f"the {kind} '{name[:50]}' is given {count} times; give it once")
 
 
-def _signature(model: ServedModel, name: str) -> Signature:
+def _signature(model: Reading, name: str) -> Signature:
     if name not in model.signatures:
         raise bad_request(
             f"the model '{model.name}' has no signature '{name[:50]}'; it has {', '.join(model.signatures)}"
@@ -215,7 +216,7 @@ def _flatten(values: list, depth: int, flat: list) -> list:
     return flat
 
 
-async def infer_http(service: Service, model: ServedModel, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
+async def infer_http(service: Service, model: Reading, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
     """Returns the body of an HTTP answer, and how many of its bytes are JSON (None: all).
 
     `raw` is JSON, then tensors' bytes. `header_length`, the header HEADER_LENGTH, is the JSON's number of bytes.

@@ -81,7 +81,7 @@ def _model(service: Service, name: str) -> Reply:
 
 
 def _model_card(service: Service, name: str) -> dict:
-    model = service.models[name]
+    model = service.models[name].reading
     of_openai = {"id": name, "object": "model", "created": service.started, "owned_by": "tensorflow-serving"}
     endpoints = [task for task in ("embed", "rerank") if task in model.tasks]
     return of_openai | {"name": name, "endpoints": endpoints, "context_length": model.estimate.longest}
@@ -101,11 +101,12 @@ def _info(service: Service) -> Reply:
     }))  # fmt: skip
 
 
-def _described(model: ServedModel) -> dict[str, Any]:
+def _described(served: ServedModel) -> dict[str, Any]:
+    model = served.reading
     return {
         "id": model.name,
         "version": model.version,
-        "live": model.live,
+        "live": served.live,
         "can": list(model.tasks),
         "routes": [route.path for route in ROUTES if route.is_for(model.tasks)],
         "inputs": {name: task.inputs for name, task in model.tasks.items()},
@@ -117,7 +118,7 @@ def _described(model: ServedModel) -> dict[str, Any]:
 
 
 def _docs(service: Service, address: str) -> Reply:
-    models = {name: tuple(model.tasks) for name, model in service.models.items()}
+    models = {name: tuple(model.reading.tasks) for name, model in service.models.items()}
     page = openapi.page(models, address + service.options.root_path, service.options.keys is not None)
     # The address is what the client calls this host, in any bytes.
     return Reply(page.encode(errors="replace"), _HTML, headers=((b"content-security-policy", _DOCS_POLICY),))

@@ -1,11 +1,11 @@
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from serving.gateway import bodies, cohere, huggingface, retrieval, understanding
 from serving.gateway.errors import bad_request
-from serving.gateway.service import Answer, Call, Service
+from serving.gateway.service import Answer, Call, Handler, Service
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Route:
     family: Literal["openai", "cohere", "tei"]
     task: str
     body: type[bodies.Body]
-    handler: Callable[[Service, Any, Call], Awaitable[Answer]]
+    handler: Handler
     summary: str
     example: dict[str, Any] = field(default_factory=dict)
 

@@ -97,8 +97,11 @@ class QueuedRequest:
     request_id: str = field(default_factory=current)
 
     def output(self, name: str) -> np.ndarray:
-        """Returns an output [rows, ...], whose size must be the same in all batches."""
-        return np.stack([answer.outputs[name][place] for answer, place in self.places])
+        """Returns an output [rows, ...]; raises Refusal if batches differ in size: the model changed in between."""
+        try:
+            return np.stack(self.rows(name))
+        except ValueError:
+            raise gone() from None
 
     def rows(self, name: str) -> list[Any]:
         return [answer.outputs[name][place] for answer, place in self.places]

@@ -9,7 +9,7 @@ import numpy as np
 from serving.client.tasks import constant
 from serving.gateway import bodies
 from serving.gateway.errors import bad_request
-from serving.gateway.model import ServedModel, task_at
+from serving.gateway.model import Outdated, Reading, task_at
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
@@ -41,20 +41,35 @@ _FUNCTIONS = {
 
 
 def _classes(
-    model: ServedModel, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
+    model: Reading, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
 ) -> Iterator[list[dict]]:
     if "value" in outputs:
-        yield from ([{"label": "value", "score": float(value)}] for value in work.output("value"))
-        return
-    probabilities, best = work.output("probabilities"), work.rows("label")
-    scores = _FUNCTIONS[function](work.output("logits")) if function else probabilities
-    for row, label in enumerate(best):
-        names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
-        # The answer's own label counts: the model's version may have changed since its class names were read.
-        likeliest = int(np.argmax(probabilities[row]))
-        names = [*names[:likeliest], _text(label), *names[likeliest + 1 :]]
-        order = best_first(scores[row])
-        yield [{"label": names[one], "score": float(scores[row, one])} for one in order]
+        return ([{"label": "value", "score": float(value)}] for value in work.output("value"))
+    logits = work.output("logits")
+    scores = _FUNCTIONS[function](logits) if function else work.output("probabilities")
+    # Read at once: names of another model raise an error, after which the request begins anew.
+    return map(_best_classes, scores, _class_names(model, work, logits))
+
+
+def _best_classes(scores: np.ndarray, names: list[str]) -> list[dict]:
+    return [{"label": names[one], "score": float(scores[one])} for one in best_first(scores)]
+
+
+def _class_names(model: Reading, work: QueuedRequest, logits: np.ndarray) -> list[list[str]]:
+    """Returns the names of all classes for each row; raises Outdated if the model that answered has others."""
+    if "classes" in work.places[0][0].outputs:
+        found = [list(map(_text, row)) for row in work.rows("classes")]
+        if found != found[:1] * len(found):
+            raise Outdated(model)
+        return found
+    # By the logits: probabilities may be rounded to the same number.
+    size, likeliest = logits.shape[1], logits.argmax(axis=1)
+    names = model.labels if len(model.labels) == size else list(map(str, range(size)))
+    labels = list(map(_text, work.rows("label")))
+    if model.labels and labels != [names[one] for one in likeliest]:
+        raise Outdated(model)
+    # A model that does not name its classes still names the likeliest one.
+    return [[*names[:one], label, *names[one + 1 :]] for one, label in zip(likeliest, labels, strict=True)]
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
@@ -67,7 +82,7 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     return _tokens(model, work, body.add_special_tokens)
 
 
-def _tokens(model: ServedModel, work: QueuedRequest, with_special: bool) -> Iterator[list[dict]]:
+def _tokens(model: Reading, work: QueuedRequest, with_special: bool) -> Iterator[list[dict]]:
     for (ids, pieces), length in zip(work.each("input_ids", "pieces"), work.tokens, strict=True):
         tokens = [
             {"id": int(one), "text": _text(piece), "special": int(one) in model.special}
@@ -115,7 +130,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
-) -> tuple[ServedModel, QueuedRequest]:
+) -> tuple[Reading, QueuedRequest]:
     """Returns the model that fills masks, and its answers."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, texts, call, body)

@@ -6,8 +6,10 @@ import re
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -63,6 +65,8 @@ prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | emb
 prompted embedder | tokens | text:s1 | TOKENS
 prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
 prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
+naming classifier | serving_default | text:s1 | CLASSES TOLD classes:s2
+naming classifier | classify | inputs:s1 | classes:s2 scores:f2
 optional classifier | serving_default | text:s1 | CLASSES
 optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED
 unprompted embedder | serving_default | text:s1 | embedding:f2
@@ -101,7 +105,6 @@ SIZE = 6
 LONGEST = 16
 # What is answered to every row.
 SAME = {
-    "classify": {"classes": np.array(LABELS, object)},
     "sentence_order": {"probabilities": np.float32([0.75, 0.25])},
     "sparse": {
         "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
@@ -155,6 +158,7 @@ class FakeModel:
         self.asked = threading.Semaphore(0)
         # Called with each request and its context.
         self.before = lambda asked, context: None
+        self.labels, self.sign = LABELS, 1
         # Whether the last axis of every answer is turned round.
         self.reverses = False
 
@@ -190,6 +194,8 @@ class FakeModel:
             for place, row in enumerate(pieces):
                 found[place, : len(row)] = [vector(piece)[:2] for piece in row]
             return {"sequence_output": found, "lengths": np.int32(list(map(len, pieces)))}
+        if signature == "classify":
+            return {"classes": np.array([self.labels] * len(rows), object)}
         if signature in SAME:
             return {name: np.stack([value] * len(rows)) for name, value in SAME[signature].items()}
         if signature == "tokenize":
@@ -213,11 +219,12 @@ class FakeModel:
             }  # fmt: skip
         if self.kind in ("spans", "tagger"):
             return (spans if self.kind == "spans" else words)(rows)
-        scores = np.array([logits(row) for row in rows], np.float32)
+        scores = np.array([self.sign * logits(row) for row in rows], np.float32)
         return {
             "steps": np.clip(np.array(threshold or [0.0] * len(rows)) * STEPS, 1, STEPS).astype(np.int32),
             "embedding": np.array([vector(b"|".join(row)) for row in rows], np.float32),
-            "label": np.array([LABELS[int(row.argmax())] for row in scores], object),
+            "label": np.array([self.labels[int(row.argmax())] for row in scores], object),
+            "classes": np.array([self.labels] * len(rows), object),
             "logits": scores,
             "probabilities": np.exp(scores) / np.exp(scores).sum(1, keepdims=True),
             "value": scores[:, 0],
@@ -225,6 +232,52 @@ class FakeModel:
             "prompt_names": np.array([[b"query", b"passage"]] * len(rows), object),
             **truncation(rows),
         }
+
+
+class Front(grpc.GenericRpcHandler):
+    """Hands every call on to the server at `target`, as its model's `version`, unless a rule answers or waits."""
+
+    def __init__(self, target: str, version: int = 1):
+        self.version, self.calls = version, []
+        # Called with the method's name, the request and the context.
+        self.rule = lambda method, request, context: None
+        self.point_at(target)
+        self._server = grpc.server(ThreadPoolExecutor(16), handlers=[self])
+        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def point_at(self, target: str, version: int | None = None) -> None:
+        self._at = grpc.insecure_channel(target), version or self.version
+
+    def service(self, details):
+        method = details.method.rsplit("/")[-1]
+
+        def call(request, context):
+            self.calls.append(method)
+            self.rule(method, request, context)
+            channel, version = self._at
+            if method == "Predict":
+                asked = protos.PredictRequest.FromString(request).model_spec.version.value
+                if asked not in (0, version):
+                    context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: Specific(m, {asked})")
+            try:
+                answer = channel.unary_unary(details.method)(request, timeout=30)
+            except grpc.RpcError as error:
+                context.abort(error.code(), error.details())
+            kinds = {"Predict": protos.PredictResponse, "GetModelMetadata": protos.GetModelMetadataResponse}
+            if method not in kinds:
+                return answer
+            read = kinds[method].FromString(answer)
+            read.model_spec.version.value = version
+            return read.SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
+    def __enter__(self) -> "Front":
+        self._server.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._server.stop(grace=None).wait()
 
 
 def spans(rows):
@@ -331,6 +384,13 @@ def fake_server():
             return model, stand_in
 
         yield make
+
+
+@pytest.fixture
+def front_of():
+    """front_of(target, version=1): a Front, until the test ends."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *where: stack.enter_context(Front(*where))
 
 
 @pytest.fixture(scope="module")

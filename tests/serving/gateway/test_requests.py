@@ -6,14 +6,13 @@ import re
 import shlex
 from pathlib import Path
 
-import grpc
 import httpx
 import pytest
 
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES
 from serving.gateway.routes import ROUTES
-from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of, timing_of
+from tests.serving.gateway.conftest import KINDS, LONGEST, failure_of, timing_of
 
 LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
 REQUESTS = [line.split(" | ", 4) for line in LINES]
@@ -173,17 +172,3 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
     }  # fmt: skip
     assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
     assert metrics["gateway_queue_rows"] == metrics["gateway_queue_tokens"] == metrics["gateway_batches_in_flight"] == 0
-
-
-def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, monkeypatch):
-    gateway = shared_gateway("telling embedder")
-
-    def older(asked, context):
-        for output in TOLD.keys() & set(asked.output_filter):
-            message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-    monkeypatch.setattr(gateway.model, "before", older)
-    answer = post(gateway, "/v1/embeddings", input=[LONG])
-    assert answer.status_code == 200, answer.text
-    assert "truncated" not in answer.text and "x-truncated-inputs" not in answer.headers
