@@ -1,7 +1,7 @@
 """The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -16,6 +16,7 @@ from serving.client.tracing import trace_headers
 from serving.wire import protos
 from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 
 # Limits for a request in parts. A part is sent again if its server lacks the version that answered the first part:
@@ -189,8 +190,8 @@ class ClientBase:
 
     async def _predict_ids(
         self,
-        rows: Sequence[Sequence[int]],
-        segments: Sequence[Sequence[int]] | None = None,
+        rows: Iterable[Iterable[int]],
+        segments: Iterable[Iterable[int]] | None = None,
         *,
         batch_size: int | None = None,
         length_buckets: Sequence[int] = (),
@@ -208,6 +209,8 @@ class ClientBase:
             timeout_s: seconds per call.
         """
         signature = await self._signature()
+        rows = messages.id_rows(rows, "rows")
+        segments = None if segments is None else messages.id_rows(segments, "segments")
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
         calls = []
         for batch in numbers:
@@ -217,7 +220,7 @@ class ClientBase:
 
     async def _predict_text(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         batch_size: int | None = None,
         outputs: Sequence[str] = (),
@@ -225,7 +228,7 @@ class ClientBase:
     ) -> Arrays:
         """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
         signature = await self._signature()
-        tasks.check_texts(texts)
+        texts = strings(texts, "texts")
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
         calls = [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
         return await self._joined(numbers, calls, outputs, None, timeout_s)
@@ -245,7 +248,7 @@ class ClientBase:
 
     async def _embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         prompt_name: str = "",
         truncate_left: bool = False,
@@ -272,7 +275,7 @@ class ClientBase:
     async def _rerank(
         self,
         query: str,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
@@ -283,13 +286,13 @@ class ClientBase:
         The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
         Other arguments are those of `embed`.
         """
-        pairs = [(query, text) for text in tasks.check_texts(texts)]
+        pairs = [(query, text) for text in items(texts, "texts")]
         _, answer = await self._answer("rerank", pairs, max_batch_tokens, timeout_s, truncate_left=truncate_left)
         return tasks.relevance(tasks.raw_scores(answer))
 
     async def _classify(
         self,
-        texts: Sequence,
+        texts: Iterable,
         *,
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
@@ -303,7 +306,7 @@ class ClientBase:
         return answer
 
     async def _answer(
-        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
+        self, kind: str, rows: Iterable, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> tuple[tasks.RowsTask, Arrays]:
         task = self._tasks.get(kind) or self._find_task(kind, await self._metadata())
         encoded = tasks.encode_rows(rows, len(task.inputs))

@@ -16,7 +16,9 @@ import trustme
 
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import AsyncClient, Client, Connection, ServingError
+from serving.client.messages import text_inputs
 from serving.wire import protos
+from tests.column import Column
 from tests.serving.client.conftest import connected
 from tfrecords.base.errors import UserError
 
@@ -70,8 +72,33 @@ def test_predict_text_and_metadata_and_status():
         assert client.served_version() == 1
         with pytest.raises(UserError, match="does not take token ids"):
             client.predict_ids([[1]])
-        with pytest.raises(UserError, match=r"texts must be a list of strings; of one text give \[text\]"):
-            client.predict_text("Its letters would each be answered")
+        for wrong, words in (
+            ("Its letters would each be answered", "texts is one string; give a list of strings"),
+            (b"so would its bytes", "texts is one string"),
+            (["roof", None], r"texts\[1\] is None, a NoneType; give strings"),
+            ([b"\xff"], r"texts\[0\] is no UTF-8"),
+            (3, "texts is a int, 3"),
+            ({"roof"}, "texts is a set"),
+        ):
+            with pytest.raises(UserError, match=words):
+                client.predict_text(wrong)
+
+
+@pytest.mark.parametrize("column", [Column, lambda values: Column(values, "xyz"), iter, tuple])
+def test_rows_are_answered_in_the_order_of_their_places(column):
+    texts, rows = ["a roof", "barn", "the sea"], [[5, 6, 7], [8], [9, 4]]
+    encoded = [text.encode() for text in texts]
+    with connected(echo, TEXT) as client:
+        assert client.predict_text(column(texts))["text"].tolist() == encoded
+        assert client.predict_text(column(encoded), batch_size=1)["text"].tolist() == encoded
+        assert client.predict({"text": column(texts)})["text"].tolist() == encoded
+        assert text_inputs(client.signature(), column(texts))["text"].tolist() == encoded
+    with connected(echo, {"input_ids": (3, 2), "segment_ids": (3, 2)}) as client:
+        answer = client.predict_ids(column([column(row) for row in rows]), column([[1] * len(row) for row in rows]))
+        assert answer["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0], [9, 4, 0]]
+        assert answer["segment_ids"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+        with pytest.raises(UserError, match=r"rows\[0\] is a int, 5; give a list of numbers"):
+            client.predict_ids([5, 6])
 
 
 def test_unknown_signature_names_those_there_are():
