@@ -50,8 +50,9 @@ _GROUPS: Mapping[str, str] = {
     "Warm-up": "warm_up_* enable_model_warmup num_request_iterations_for_warmup",
     "Load": "scenario arrival clients rate protocols find_rate bound_ms lengths batches mixed seconds warmup_seconds "
     "windows least_requests processes connections",
-    "Connection": "target tls root_certificates server_name compression timeout_s *port bind_address grpc_* rest_api_* "
-    "ssl_config_file api_key_file gateway_* root_path cors_origins drain_* use_alts_credentials",
+    "Connection": "target tls root_certificates client_* open_ports server_name compression timeout_s *port "
+    "bind_address grpc_* rest_api_* ssl_config_file api_key_file gateway_* root_path cors_origins drain_* "
+    "use_alts_credentials",
     "Models and versions": "model_* *_load_* load_retry* num_unload_threads file_system_poll* "
     "allow_version_labels* version label enable_signature* saved_model_tags flush_filesystem_caches remove_unused*",
 }

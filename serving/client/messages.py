@@ -168,7 +168,7 @@ def text_input(signature: Signature) -> str | None:
     return names[0] if len(names) == 1 and signature.inputs[names[0]].dtype == DT_STRING else None
 
 
-def id_rows(rows: Iterable[Iterable[int]], name: str) -> list[Sequence[int]]:
+def id_rows(rows: Iterable[Iterable[int]], name: str) -> list[Any]:
     """Converts rows of ids to a list of rows with lengths; raises UserError for what holds no rows."""
     return [
         row if isinstance(row, (list, tuple, np.ndarray)) else items(row, f"{name}[{number}]", "numbers")

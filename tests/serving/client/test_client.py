@@ -14,12 +14,19 @@ import numpy as np
 import pytest
 import trustme
 
+from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import AsyncClient, Client, Connection, ServingError
+from serving.client.__main__ import ClientSettings
+from serving.client.__main__ import main as client_main
 from serving.client.messages import text_inputs
+from serving.gateway.__main__ import GatewaySettings
+from serving.score.__main__ import ScoringSettings
+from serving.score.__main__ import main as score_main
 from serving.wire import protos
 from tests.column import Column
 from tests.serving.client.conftest import connected
+from tests.serving.score.conftest import read_lines
 from tfrecords.base.errors import UserError
 
 
@@ -233,20 +240,29 @@ def test_one_client_serves_many_threads():
     assert answers == list(range(100))
 
 
-@pytest.mark.parametrize("mutual", [False, True])
-def test_tls(tmp_path, mutual):
+def tls_of(tmp_path, mutual):
+    """Returns a server's credentials, and the files of a client's certificate by the flags of commands."""
     authority, names = trustme.CA(), {}
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    for name, identity in (("server", "models.example"), ("client", "someone.example")):
-        certificate = authority.issue_cert(identity)
+    for name, identity in (("server", ("models.example", "127.0.0.1")), ("client", ("someone.example",))):
+        certificate = authority.issue_cert(*identity)
         names[name] = [str(tmp_path / f"{name}.{kind}") for kind in ("key", "pem")]
         certificate.private_key_pem.write_to_path(names[name][0])
         certificate.cert_chain_pems[0].write_to_path(names[name][1])
     key, pem = ((tmp_path / f"server.{kind}").read_bytes() for kind in ("key", "pem"))
     roots = authority.cert_pem.bytes() if mutual else None
     credentials = grpc.ssl_server_credentials([(key, pem)], roots, require_client_auth=mutual)
-    trusted = {"root_certificates": str(tmp_path / "authority.pem"), "server_name": "models.example"}
-    good = trusted | (dict(zip(("client_key", "client_certificate"), names["client"])) if mutual else {})
+    return credentials, {
+        "root_certificates": str(tmp_path / "authority.pem"),
+        **dict(zip(("client_key", "client_certificate"), names["client"])),
+    }
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_tls(tmp_path, mutual):
+    credentials, files = tls_of(tmp_path, mutual)
+    trusted = {"root_certificates": files["root_certificates"], "server_name": "models.example"}
+    good = trusted | (files if mutual else {})
     wrong = [{"tls": True, "server_name": "models.example"}, {**trusted, "server_name": "other.example"}]
     with StandIn(credentials=credentials) as server:
         with Client(Connection(server.target, **good), "default") as client:
@@ -255,6 +271,23 @@ def test_tls(tmp_path, mutual):
             with Client(Connection(server.target, attempts=1, **options), "default", timeout_s=5) as client:
                 with pytest.raises(ServingError, match="UNAVAILABLE" if mutual else "root_certificates"):
                     client.status()
+
+
+def test_commands_show_their_certificate(tmp_path, capsys):
+    credentials, files = tls_of(tmp_path, mutual=True)
+    (tmp_path / "rows.txt").write_text("a roof")
+    with StandIn(inputs=TEXT, credentials=credentials) as server:
+        where = {"target": server.target, **files}
+        client_main(ClientSettings(**where, text=("a roof",)))
+        assert "probabilities" in capsys.readouterr().out
+        rows = {"input": str(tmp_path / "rows.txt"), "model": "default"}
+        score_main(ScoringSettings(**where, **rows, output_dir=str(tmp_path / "scores")))
+        assert read_lines(tmp_path / "scores" / "rows.jsonl") == [{"probabilities": [0.25, 0.75]}]
+        for kind in (BenchmarkSettings, GatewaySettings):
+            with Client(kind(**where).connection(), "default") as client:
+                assert client.served_version() == 1
+    with pytest.raises(UserError, match="--client_key=k is for a model behind --target; leave it out"):
+        score_main(ScoringSettings(**rows, client_key="k", output_dir=str(tmp_path / "none")))
 
 
 def test_a_certificate_file_of_another_format_is_met_at_the_door(tmp_path):
