@@ -43,6 +43,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(options: flags.ServerOptions) -> int:
+    server = None
+    # Whoever rotates the log sends it, also while the server starts.
+    signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
     # It takes seconds; --help and bad flags answer before it.
     start_tensorflow()
     from serving.model_server.servable import disable_xla
@@ -61,7 +64,6 @@ def _serve(options: flags.ServerOptions) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     stopped = threading.Event()
-    server = None
 
     def stop(number, frame):
         if stopped.is_set():

@@ -30,7 +30,7 @@ class ModelServer:
         _check(options)
         self._credentials = configuration.server_credentials(options.ssl_config_file)
         self._metrics_path = _metrics_path(options)
-        self._access_log = RequestLog(options.access_log)
+        self.access_log = RequestLog(options.access_log)
         self.core = ServerCore(options)
         self._grpc: GrpcServer | None = None
         self._rest: RestServer | None = None
@@ -47,13 +47,13 @@ class ModelServer:
         if options.rest_api_port and options.rest_api_port == options.port:
             _LOG.error("--rest_api_port cannot be same as --port. Skipped exporting HTTP/REST API.")
         elif options.rest_api_port:
-            api = RestApi(self.core, self._access_log, self._metrics_path)
+            api = RestApi(self.core, self.access_log, self._metrics_path)
             # Its port is taken before gRPC answers, so that a start that fails has served nobody.
             self._rest = RestServer(api, options.address("rest"), options.rest_api_port, options.rest_api_num_threads)
         if options.gateway_port:
             self._gateway = _make_gateway(options, self.core.model_names)
         if options.port or options.grpc_socket_path:
-            self._grpc = GrpcServer(self.core, self._access_log, self._credentials)
+            self._grpc = GrpcServer(self.core, self.access_log, self._credentials)
             _LOG.info("Running gRPC ModelServer at %s:%d ...", options.address("grpc"), options.port)
         if self._rest:
             self._rest.start()
@@ -95,7 +95,7 @@ class ModelServer:
         if self._config_poll.is_alive():
             self._config_poll.join()
         self.core.close()
-        self._access_log.close()
+        self.access_log.close()
 
     def _poll_config(self) -> None:
         wait = self.core.options.model_config_file_poll_wait_seconds

@@ -11,16 +11,24 @@ from tests.conftest import ROOT
 from tests.serving.gateway.conftest import wait_until
 
 
-def test_it_serves_until_it_is_told_to_stop(fake_server):
+def test_it_serves_until_it_is_told_to_stop(fake_server, tmp_path):
+    """After SIGHUP it writes to a new log."""
     _, stand_in = fake_server("embedder")
     port = free_port()
-    flags = [f"--target={stand_in.target}", "--model=default", f"--port={port}"]
+    flags = [f"--target={stand_in.target}", "--model=default", f"--port={port}", f"--access_log={tmp_path}/log"]
     command = [sys.executable, "-m", "serving.gateway", *flags]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == f"answering at http://127.0.0.1:{port}/docs; Ctrl-C stops\n"
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200)
+        for _ in range(2):
+            assert httpx.get(f"http://127.0.0.1:{port}/info").status_code == 200
+            wait_until(lambda: (tmp_path / "log").exists() and "/info" in (tmp_path / "log").read_text())
+            if not (tmp_path / "log.1").exists():
+                (tmp_path / "log").rename(tmp_path / "log.1")
+                process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
+    assert [(tmp_path / name).read_text().count("/info") for name in ("log", "log.1")] == [1, 1]
     assert process.returncode == 0 and "model default version 1: embed, tokenize" in said and "Traceback" not in said
 
 

@@ -90,6 +90,19 @@ def test_sigterm_does_not_wait_for_ever(launch, held, held_run):
     assert "Requests still ran after --drain_seconds=0.5" in ended.stderr
 
 
+def test_a_log_that_was_moved_is_opened_anew_after_sighup(launch, half_plus_two, tmp_path):
+    port, log = free_port(), tmp_path / "log"
+    process = launch("--port=0", f"--rest_api_port={port}", f"--model_base_path={half_plus_two}", f"--access_log={log}")
+    assert wait_for(lambda: process.wrote("Exporting HTTP/REST API"))
+    for name in ("log.1", "log.2"):
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/models/default").status_code == 200
+        log.rename(tmp_path / name)
+        os.kill(process.pid, signal.SIGHUP)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait().returncode == 0
+    assert [(tmp_path / name).read_text().count("GET") for name in ("log.1", "log.2")] == [1, 1]
+
+
 def test_sigint_while_waiting_for_a_model(launch, tmp_path):
     process = launch("--port=0", f"--grpc_socket_path={tmp_path}/s", f"--model_base_path={tmp_path}")
     assert wait_for(lambda: process.wrote("Did you forget to name your leaf directory"))
