@@ -132,6 +132,26 @@ def test_asyncio_client_gives_the_same_and_runs_many_at_once():
             asyncio.run(fail(server.target))
 
 
+def test_an_asyncio_client_of_no_loop_answers_in_each():
+    """One after the other, in one that it closes it in, and in two threads at once."""
+    with StandIn(echo) as server:
+        client, other = (AsyncClient(server.target, "default") for _ in range(2))
+
+        async def ask(number):
+            answer = await client.predict_ids([[2, number]])
+            await client.close()
+            return answer["input_ids"].tolist()
+
+        async def meet():
+            first = await other.predict_ids([[2, 1]])
+            with ThreadPoolExecutor(1) as pool:
+                second = await asyncio.wrap_future(pool.submit(asyncio.run, other.predict_ids([[2, 2]])))
+            return [answer["input_ids"].tolist() for answer in (first, second, await other.predict_ids([[2, 3]]))]
+
+        assert [asyncio.run(ask(number)) for number in range(3)] == [[[2, number]] for number in range(3)]
+        assert asyncio.run(meet()) == [[[2, 1]], [[2, 2]], [[2, 3]]]
+
+
 def test_an_error_passes_from_process_to_process():
     error = ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "is it running?", "h:1")
     error.request_id = "abc"
