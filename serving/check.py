@@ -13,7 +13,7 @@ from serving.exportable.samples import Arrays, model_features, sample_inputs, wh
 from serving.inference import ExitRule
 from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 
 
 class Tolerance(NamedTuple):
@@ -46,7 +46,27 @@ _EXACT_FACTORS, _EXACT_MORE = Tolerance(1.0, 2.0), Tolerance(1e-4, 0.02)
 # Minimum norm of a row's values; the direction of a shorter vector is noise.
 _SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
+# Tokens of the row that each signature is asked.
+_SHORT = 16
 _LOWEST = -1e4
+
+
+def ask_once(version: Path, exportable: Exportable) -> None:
+    """Loads a version into a new graph, as servers do, and asks every signature one row.
+
+    Raises UserError if it does not load, or a signature does not answer.
+    """
+    tf1, asked = tf.compat.v1, "loading"
+    try:
+        with tf.Graph().as_default(), tf1.Session() as session:
+            loaded = tf1.saved_model.loader.load(session, ["serve"], str(version)).signature_def
+            for name, signature in exportable.signatures().items():
+                asked = f"the signature {name}"
+                inputs = sample_inputs(exportable, signature, min(_SHORT, exportable.options.max_seq_length))
+                feeds = {loaded[name].inputs[key].name: value for key, value in inputs.items()}
+                session.run({key: info.name for key, info in loaded[name].outputs.items()}, feeds)
+    except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the export failed its check: {asked}: {first_line(error)}") from error
 
 
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:

@@ -18,6 +18,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.base import EncoderModel
 from serving import export_again
+from serving.check import ask_once
 from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
@@ -55,7 +56,15 @@ def saved(monkeypatch):
         exportables.append(exportable)
 
     monkeypatch.setattr("serving.exporting.save", save)
+    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     return exportables
+
+
+def test_what_does_not_load_is_no_version(write, saved, settings, monkeypatch):
+    monkeypatch.setattr("serving.exporting.ask_once", ask_once)
+    with pytest.raises(UserError, match="the export failed its check: loading: "):
+        write()
+    assert saved and not list(Path(settings.output_dir).iterdir())
 
 
 def manifest_of(version):
