@@ -1,6 +1,5 @@
 """Writes loaded models as versions of servables."""
 
-import contextlib
 import dataclasses
 import datetime
 import errno
@@ -10,7 +9,7 @@ import os
 import shlex
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +89,7 @@ def _write(settings: ExportSettings, loaded: Loaded) -> Path:
             names = settings.warm_up_signatures.split(",")
             write_warm_up(exportable, temporary, sorted({min(length, longest) for length in lengths}), names)
         if can_run(exportable.encoder.options.compute):
-            with _quietly(logging.ERROR):
-                ask_once(temporary, exportable)
+            ask_once(temporary, exportable)
         differences = check(temporary, loaded.model, exportable) if settings.check else None
         write_manifest(temporary, loaded, exportable, dataclasses.asdict(settings), differences)
         for name, difference in (differences or {}).items():
@@ -131,7 +129,10 @@ def save(exportable: Exportable, path: Path) -> None:
     """Saves an exportable with its signatures as a SavedModel."""
     signatures = exportable.signatures()
     functions = {name: signature.concrete() for name, signature in signatures.items()}
-    with _quietly(logging.WARNING):
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel(max(level, logging.WARNING))  # It names a folder that is renamed at once.
+    try:
         tf.saved_model.save(exportable, str(path), signatures=functions)
         # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
         updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
@@ -139,16 +140,6 @@ def save(exportable: Exportable, path: Path) -> None:
             if signature.method != PREDICT:
                 updater.replace_method_name(name, signature.method, tags="serve")
         updater.save()
-
-
-# TensorFlow names a folder that is renamed at once, and warns of the loader that its own server uses.
-@contextlib.contextmanager
-def _quietly(least: int) -> Iterator[None]:
-    log = tf.get_logger()
-    level = log.level
-    log.setLevel(max(level, least))
-    try:
-        yield
     finally:
         log.setLevel(level)
 

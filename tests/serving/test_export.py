@@ -146,6 +146,7 @@ def test_two_exports_at_once_have_two_versions(write, monkeypatch, tmp_path):
             (tmp_path / "out" / number / "variables").mkdir(parents=True)
 
     monkeypatch.setattr("serving.exporting.save", save)
+    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     assert write().name == "3"
     shutil.rmtree(tmp_path / "out")
     with pytest.raises(UserError, match=r"version 9 exists in .*; leave out --version"):
