@@ -1,6 +1,5 @@
 """Reads and writes the manifest of a folder of records, and checks record files against it."""
 
-import glob
 import itertools
 import json
 import os
@@ -11,6 +10,7 @@ from typing import Any
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import PARTS
+from tfrecords.base.patterns import matches, patterns_of
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3
@@ -23,7 +23,7 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     If a manifest or the file names assign files to splits, returns only those of `split`. If no matching file is of
     `split`, returns all matches. Raises UserError if nothing matches, or a folder has none of `split`.
     """
-    patterns = _patterns(patterns)
+    patterns = patterns_of(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
         if _split_names(folder, split) == set():
             fix = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
@@ -39,16 +39,10 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     return paths
 
 
-def _patterns(patterns: str | os.PathLike | Iterable[str]) -> list[str]:
-    if isinstance(patterns, (str, os.PathLike)):
-        patterns = str(patterns).split(",")
-    return [str(pattern).strip() for pattern in patterns if str(pattern).strip()]
-
-
 def _matches(pattern: str) -> list[Path]:
     path = Path(pattern)
     pattern = str(path / "*.tfrecord*") if path.is_dir() else pattern
-    found = [Path(name) for name in glob.glob(os.path.expanduser(pattern))]
+    found = [Path(name) for name in matches(pattern)]
     if not found:
         raise UserError(f"'{pattern}' matches no record file; build some: python -m tfrecords.create_pretraining_data")
     return found
@@ -115,7 +109,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
     Raises UserError if there is none, or several folders were built differently.
     """
     folders = set()
-    for pattern in _patterns(patterns_or_dir):
+    for pattern in patterns_of(patterns_or_dir):
         path = Path(pattern)
         folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
     manifests = [read_folder(folder) for folder in sorted(folders)]

@@ -16,6 +16,7 @@ from albert_tf.tasks import parquet
 from albert_tf.tasks.encodings import decoded_lines, limited
 from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
 from tfrecords.base import files
+from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import (
     LONGEST_LINE,
@@ -29,7 +30,6 @@ from tfrecords.base.text_files import (
 
 # A cell may be a whole document; the csv module's own limit is 128 kB.
 csv.field_size_limit(LONGEST_LINE)
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A training file is read twice, for its classes and for its rows.
 _WARNED: set[Path] = set()
 # Bytes of a file that determine the name of another encoding.
@@ -231,17 +231,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         raise ValueError(f"a key is there twice in {', '.join(name for name, _ in pairs)}")
     return values
-
-
-def whole_characters(value: Any) -> Any:
-    """Replaces lone surrogates in a JSON value by U+FFFD."""
-    if isinstance(value, str):
-        return _LONE_SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [whole_characters(one) for one in value]
-    if isinstance(value, dict):
-        return {name: whole_characters(one) for name, one in value.items()}
-    return value
 
 
 def _checked(path: Path, rows: Iterator[DataRow], columns: tuple[str, ...] | None = None) -> Table:

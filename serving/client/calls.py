@@ -1,7 +1,7 @@
 """The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from serving.client.tracing import trace_headers
 from serving.wire import protos
 from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 
 # Limits for a request in parts. A part is sent again if its server lacks the version that answered the first part:
@@ -226,8 +227,8 @@ class ClientBase:
 
     async def _predict_ids(
         self,
-        rows: Sequence[Sequence[int]],
-        segments: Sequence[Sequence[int]] | None = None,
+        rows: Iterable[Iterable[int]],
+        segments: Iterable[Iterable[int]] | None = None,
         *,
         batch_size: int | None = None,
         length_buckets: Sequence[int] = (),
@@ -244,6 +245,8 @@ class ClientBase:
             outputs: names; empty for all.
             timeout_s: seconds per call.
         """
+        rows = messages.id_rows(rows, "rows")
+        segments = None if segments is None else messages.id_rows(segments, "segments")
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
@@ -257,14 +260,14 @@ class ClientBase:
 
     async def _predict_text(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         batch_size: int | None = None,
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Arrays:
         """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
-        tasks.check_texts(texts)
+        texts = strings(texts, "texts")
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
@@ -276,7 +279,7 @@ class ClientBase:
 
     async def _embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         prompt_name: str = "",
         truncate_left: bool = False,
@@ -304,7 +307,7 @@ class ClientBase:
     async def _rerank(
         self,
         query: str,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
@@ -315,13 +318,13 @@ class ClientBase:
         The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
         Other arguments are those of `embed`.
         """
-        pairs = [(query, text) for text in tasks.check_texts(texts)]
+        pairs = [(query, text) for text in items(texts, "texts")]
         answer = await self._answer("rerank", pairs, max_batch_tokens, timeout_s, truncate_left=truncate_left)
         return tasks.relevance(tasks.raw_scores(answer))
 
     async def _classify(
         self,
-        texts: Sequence,
+        texts: Iterable,
         *,
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
@@ -336,8 +339,10 @@ class ClientBase:
         return await self._answer("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
 
     async def _answer(
-        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
+        self, kind: str, rows: Iterable, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> Arrays:
+        rows = items(rows, "texts")
+
         def make(signatures: dict[str, Signature]) -> _Calls:
             task = tasks.find_tasks(signatures).get(kind)
             if task is None:

@@ -1,8 +1,12 @@
 """The blocking and the asyncio client."""
 
+import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import grpc
+import grpc.aio
 
 from serving.client.calls import ClientBase
 from serving.client.channel import Connection
@@ -84,8 +88,29 @@ class Client(ClientBase):
     status = _blocking(ClientBase._status)
 
 
+class _ChannelPerLoop:
+    """Calls by a channel of the running event loop, since gRPC binds a channel to one loop."""
+
+    def __init__(self, open_channel: Callable[[], grpc.aio.Channel]):
+        self._open = open_channel
+        self._channels: dict[asyncio.AbstractEventLoop, grpc.aio.Channel] = {}
+
+    def unary_unary(self, *method: Any) -> Callable:
+        return lambda *arguments, **options: self._here().unary_unary(*method)(*arguments, **options)
+
+    def _here(self) -> grpc.aio.Channel:
+        loop = asyncio.get_running_loop()
+        if loop not in self._channels:
+            kept = {one: channel for one, channel in self._channels.items() if not one.is_closed()}
+            self._channels = {**kept, loop: self._open()}
+        return self._channels[loop]
+
+    async def close(self) -> None:
+        await self._here().close()
+
+
 class AsyncClient(ClientBase):
-    """Calls one model from an event loop; methods and errors are those of `Client`.
+    """Calls one model from event loops; methods and errors are those of `Client`.
 
     >>> import asyncio
     >>> async def ask(rows):
@@ -97,7 +122,7 @@ class AsyncClient(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._open(self.connection.open_async)
+        self._open(lambda pings: _ChannelPerLoop(functools.partial(self.connection.open_async, pings)))
 
     async def __aenter__(self) -> "AsyncClient":
         return self

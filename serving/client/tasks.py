@@ -7,6 +7,7 @@ import numpy as np
 
 from serving.client.messages import Arrays, Signature
 from serving.wire.tensors import DT_STRING
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 
 DEFAULT = "serving_default"
@@ -222,24 +223,13 @@ def estimated_tokens(row: Sequence[bytes], bytes_a_token: float = BYTES_A_TOKEN)
     return SPECIAL_TOKENS + round(sum(map(len, row)) / bytes_a_token)
 
 
-def check_texts(texts: Sequence) -> Sequence:
-    """Returns `texts`; raises UserError for a single string."""
-    if isinstance(texts, (str, bytes)):
-        raise UserError("texts must be a list of strings; of one text give [text]")
-    return texts
-
-
-def encode_rows(rows: Sequence, width: int) -> list[tuple[bytes, ...]]:
+def encode_rows(rows: Iterable, width: int) -> list[tuple[bytes, ...]]:
     """Converts texts, or tuples of `width` texts, to tuples of UTF-8."""
-    encoded = [tuple(map(_encode, row if isinstance(row, (tuple, list)) else (row,))) for row in check_texts(rows)]
-    for row in encoded:
-        if len(row) != width:
+    encoded = []
+    for number, row in enumerate(items(rows, "texts")):
+        texts = strings(row if isinstance(row, (tuple, list)) else [row], f"texts[{number}]")
+        encoded.append(tuple(text.encode() for text in texts))
+        if len(texts) != width:
             wanted = "one text" if width == 1 else f"{width} texts"
-            raise UserError(f"a row has {len(row)} texts; the model takes {wanted} a row")
+            raise UserError(f"a row has {len(texts)} texts; the model takes {wanted} a row")
     return encoded
-
-
-def _encode(text: str | bytes) -> bytes:
-    if not isinstance(text, (str, bytes)):
-        raise UserError(f"{text!r} is no text; give str")
-    return text.encode() if isinstance(text, str) else text

@@ -9,17 +9,16 @@ import re
 import sys
 from dataclasses import dataclass
 
-from serving.client import Connection
+from serving.client.settings import ConnectionSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(CheckedSettings):
+class GatewaySettings(ConnectionSettings):
     """The command's flags."""
 
-    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
     model: tuple[str, ...] = setting(
         (), help="required: name of a model; give the flag several times, or a comma-separated list, for several"
     )
@@ -57,8 +56,6 @@ class GatewaySettings(CheckedSettings):
     access_log: str = setting("", help="file for one line of JSON per request, without its texts; - = standard output")
     log_bodies: bool = setting(False, help="write bodies of requests, with their texts, to --access_log")
     drain_s: float = setting(20.0, help="seconds that the gateway waits for running requests after SIGTERM", at_least=0)
-    tls: bool = setting(False, help="use TLS to connect to the model server")
-    root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
 
 
 def main(settings: GatewaySettings) -> None:
@@ -83,15 +80,12 @@ def main(settings: GatewaySettings) -> None:
     except ModuleNotFoundError as error:
         raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
 
-    connection = Connection(
-        settings.target, tls=settings.tls, root_certificates=settings.root_certificates, attempts=2
-    )  # fmt: skip
     limits = scheduler.Limits(
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
     host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
     options = service.GatewayOptions(
-        connection=connection,
+        connection=settings.connection(attempts=2),
         models=models,
         keys=keys.Keys.read(settings.api_key_file) if settings.api_key_file else None,
         limits=limits,

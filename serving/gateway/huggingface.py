@@ -7,7 +7,7 @@ import numpy as np
 
 from serving.gateway import bodies, understanding
 from serving.gateway.errors import bad_request
-from serving.gateway.model import ServedModel
+from serving.gateway.model import Reading
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
@@ -66,7 +66,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     return next(answers) if lone else answers
 
 
-def _filled(model: ServedModel, texts: list[str], work: QueuedRequest, top_k: int | None) -> Iterator[Iterable]:
+def _filled(model: Reading, texts: list[str], work: QueuedRequest, top_k: int | None) -> Iterator[Iterable]:
     for text, row in zip(texts, work.each("texts", "ids", "probabilities"), strict=True):
         found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
         if not found:

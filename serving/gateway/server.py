@@ -41,7 +41,8 @@ class GatewayServer:
         self._thread = threading.Thread(target=self._serve, name="gateway")
 
     def run(self) -> None:
-        """Answers until SIGTERM or SIGINT; a second signal ends it at once."""
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
+        signal.signal(signal.SIGHUP, lambda *_: self.gateway.log.reopen())
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()

@@ -42,6 +42,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(options: flags.ServerOptions) -> int:
+    server = None
+    # Whoever rotates the log sends it, also while the server starts.
+    signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
     # It takes seconds; --help and bad flags answer before it.
     start_tensorflow()
     from serving.http_protocol import raise_file_limit
@@ -59,7 +62,6 @@ def _serve(options: flags.ServerOptions) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     raise_file_limit()
     stopped = threading.Event()
-    server = None
 
     def stop(number, frame):
         if stopped.is_set():

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import grpc
 import numpy as np
 
-from serving.client import Client, ServingError
+from serving.client import Client, Connection, ServingError
 from serving.client.messages import Arrays, plain
 from serving.client.tasks import constant
 from serving.wire.tensors import DT_STRING
@@ -28,7 +28,7 @@ class ModelSource:
 
     Attributes:
         model: a SavedModel's folder, or a model's name at `target`.
-        target: HOST:PORT of a gRPC port; "": load the model here.
+        target: HOST:PORT of a gRPC port, or a Connection; "": load the model here.
         version: version of a server's model.
         threads: number for a model loaded here; 0: TensorFlow's choice.
         options: see serving.client.tasks.OPTIONS.
@@ -37,7 +37,7 @@ class ModelSource:
     """
 
     model: str
-    target: str = ""
+    target: str | Connection = ""
     version: int | None = None
     signature: str = "serving_default"
     threads: int = 0

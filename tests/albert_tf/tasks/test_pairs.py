@@ -25,6 +25,7 @@ from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs, small, table
+from tests.column import Column
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -177,6 +178,18 @@ def test_no_text_is_twice_in_a_batch(bucketed):
 def test_rows_that_fill_no_batch_are_an_error():
     with pytest.raises(UserError, match=r"no 4 of 8 rows have different texts, as a batch needs; .* a lower"):
         rows_of(WORDS[:8], ["one"] * 8, batch_size=4)
+
+
+@pytest.mark.parametrize("column", [Column, iter])
+def test_columns_are_read_by_their_places(column):
+    texts, numbers = (["one of", "two", "three"], ["four", "five", "six"]), [[0.1], [0.2], [0.3]]
+    read, same = (rows_of(*map(kind, texts), targets=kind(numbers), batch_size=2) for kind in (column, list))
+    width = dict.fromkeys(read.tokens, 5)
+    np.testing.assert_equal(read.batch([0, 1, 2], width), same.batch([0, 1, 2], width))
+    # Twice as many would be two for each row.
+    for targets, words in (([0.1] * 6, "6 targets for 3 rows"), (["a"] * 3, "targets are not numbers")):
+        with pytest.raises(UserError, match=words):
+            rows_of(*texts, targets=targets)
 
 
 def test_documents_of_a_row_are_side_by_side():

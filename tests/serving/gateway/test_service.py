@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 
+from serving.gateway import keys
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
 from serving.wire import protos
@@ -64,9 +65,9 @@ def test_every_key_is_compared_in_constant_time(monkeypatch):
     monkeypatch.setattr(
         hmac, "compare_digest", lambda *pair: compared.append([len(one) for one in pair]) or real(*pair)
     )
-    keys = Keys(["first", "a second key", "3"])
+    known = Keys(["first", "a second key", "3"])
     for header, is_open in (("Bearer first", True), ("Bearer 3", True), ("Bearer nope", False), ("nonsense", False)):
-        assert keys.open_to(header) is is_open
+        assert known.open_to(header) is is_open
         # All of them, wherever the right one stands, and no lengths that differ.
         assert compared == [[32, 32]] * 3
         compared.clear()
@@ -75,8 +76,8 @@ def test_every_key_is_compared_in_constant_time(monkeypatch):
 def test_key_files(tmp_path):
     path = tmp_path / "keys"
     path.write_text("# ours\n\n alpha \nbêta\n")
-    keys = Keys.read(str(path))
-    assert keys.open_to("Bearer alpha") and keys.open_to("bearer  bêta") and not keys.open_to("Basic alpha")
+    known = Keys.read(str(path))
+    assert known.open_to("Bearer alpha") and known.open_to("bearer  bêta") and not known.open_to("Basic alpha")
     # The password of a browser.
     for basic, is_open in (
         ("any:alpha", True),
@@ -85,13 +86,42 @@ def test_key_files(tmp_path):
         ("alpha", False),
         ("any:no", False),
     ):
-        assert keys.open_to(f"Basic {base64.b64encode(basic.encode()).decode()}") is is_open
-    assert not keys.open_to("alpha") and not keys.open_to("Bearer ") and not keys.open_to("Bearer # ours")
+        assert known.open_to(f"Basic {base64.b64encode(basic.encode()).decode()}") is is_open
+    assert not known.open_to("alpha") and not known.open_to("Bearer ") and not known.open_to("Bearer # ours")
+    path.write_bytes("\ufeffalpha\nb".encode())
+    assert Keys.read(str(path)).open_to("Bearer alpha")
     path.write_text("# none\n")
     with pytest.raises(UserError, match="holds no key"):
         Keys.read(str(path))
     with pytest.raises(UserError, match="cannot read --api_key_file"):
         Keys.read(str(tmp_path / "no"))
+
+
+def test_a_key_file_that_is_replaced_counts_within_seconds(tmp_path, monkeypatch, caplog):
+    """As a secret that Kubernetes mounts: a link to a folder goes over to another folder."""
+    clock = 0.0
+    monkeypatch.setattr(keys.time, "monotonic", lambda: clock)
+    for name in ("first", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "keys").write_text(name)
+    (tmp_path / "data").symlink_to("first")
+    known = Keys.read(str(tmp_path / "data" / "keys"))
+
+    def opens():
+        return [name for name in ("first", "other") if known.open_to(f"Bearer {name}")]
+
+    assert opens() == ["first"]
+    (tmp_path / "next").symlink_to("other")
+    (tmp_path / "next").rename(tmp_path / "data")
+    clock = 3.0
+    assert opens() == ["other"]
+    # Whoever empties or removes the file revokes all keys.
+    (tmp_path / "other" / "keys").write_text("")
+    clock = 6.0
+    assert opens() == [] and caplog.text.count("no key is accepted") == 1
+    (tmp_path / "other" / "keys").write_text("first")
+    clock = 9.0
+    assert opens() == ["first"]
 
 
 def test_limits(fake_server, gateway_to):
