@@ -117,13 +117,6 @@ def _decoding(signatures: Signatures) -> RowsTask | None:
     return RowsTask("decode", (), ("text",)) if is_known else None
 
 
-# Its threshold is a placeholder.
-def _early_exit(signatures: Signatures) -> RowsTask | None:
-    inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
-    wanted = ("steps", *_head(outputs))
-    return RowsTask("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
-
-
 def _giving(name: str, width: int | None, *outputs: str) -> Finder:
     """Returns a function that finds the signature `name` if it has these outputs and `width` texts (None: any)."""
 
@@ -135,11 +128,11 @@ def _giving(name: str, width: int | None, *outputs: str) -> Finder:
     return find
 
 
-def _read(signatures: Signatures, name: str, numbers: tuple[str, ...] = ()) -> tuple[tuple[str, ...], dict]:
+def _read(signatures: Signatures, name: str) -> tuple[tuple[str, ...], dict]:
     signature = signatures.get(name)
-    if signature is None or not set(numbers) <= signature.inputs.keys():
+    if signature is None:
         return (), {}
-    texts = {key: spec for key, spec in signature.inputs.items() if key not in numbers}
+    texts = signature.inputs
     if any(spec.dtype != DT_STRING or len(spec.shape or ()) > 1 for spec in texts.values()):
         return (), {}
     return tuple(sorted(texts)), signature.outputs
@@ -167,8 +160,6 @@ FINDERS: Mapping[str, Finder] = {
     ),
     "tag": _giving(DEFAULT, 1, "ends", "labels", "probabilities", "starts", "words"),
     "fill_mask": lambda signatures: _MASKS(signatures) or _MASKS_WITHOUT_IDS(signatures),
-    "sentence_order": _giving("sentence_order", 2, "probabilities"),
-    "early_exit": _early_exit,
     "tokenize": _giving("tokenize", None, "input_ids", "lengths", "pieces"),
     "embed_all": _giving("tokens", 1, "lengths", "sequence_output"),
     "decode": _decoding,

@@ -1,4 +1,4 @@
-"""Serves the API routes of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
+"""Serves the API routes of OpenAI, Cohere, text-embeddings-inference and Hugging Face in front of a model server.
 
 python -m serving.gateway --target=127.0.0.1:8500 --model=sst2
 python -m serving.gateway --model=embedder --port=8080 --api_key_file=keys.txt
@@ -24,7 +24,6 @@ class GatewaySettings(ConnectionSettings):
     )
     port: int = setting(8080, help="port to listen on; 0 chooses a free one", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0 listens on every network")
-    grpc_port: int = setting(0, help="port for KServe's gRPC service; 0: none", at_least=0, at_most=65535)
     api_key_file: str = setting("", help="file of API keys, one a line; empty: no key is needed")
     max_batch_tokens: int = setting(
         1024, help="largest number of tokens in a batch; a longer row is sent alone", at_least=1
@@ -83,7 +82,6 @@ def main(settings: GatewaySettings) -> None:
     limits = scheduler.Limits(
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
-    host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
     options = service.GatewayOptions(
         connection=settings.connection(attempts=2),
         models=models,
@@ -94,7 +92,6 @@ def main(settings: GatewaySettings) -> None:
         max_held_bytes=settings.max_held_bytes,
         timeout_s=settings.timeout_s,
         check_s=settings.check_s,
-        grpc_address=f"{host}:{settings.grpc_port}" if settings.grpc_port else "",
         root_path=settings.root_path.rstrip("/"),
         access_log=settings.access_log,
         log_bodies=settings.log_bodies,
@@ -102,8 +99,7 @@ def main(settings: GatewaySettings) -> None:
     )
     http_protocol.raise_file_limit()
     gateway = server.GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
-    grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""
-    print(f"answering at http://{settings.bind_address}:{gateway.port}/docs{grpc}; Ctrl-C stops", flush=True)
+    print(f"answering at http://{settings.bind_address}:{gateway.port}/docs; Ctrl-C stops", flush=True)
     gateway.run()
 
 

@@ -6,7 +6,6 @@ import time
 import zlib
 from collections.abc import Awaitable, Iterable
 
-import grpc
 import msgspec
 import numpy as np
 from starlette.applications import Starlette
@@ -17,7 +16,7 @@ from starlette.routing import Route as StarletteRoute
 from serving.access_log import AccessLog
 from serving.client import ServingError
 from serving.client.errors import UnreadableAnswer
-from serving.gateway import kserve, tracing
+from serving.gateway import tracing
 from serving.gateway.bodies import read_object
 from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
@@ -36,16 +35,12 @@ class Gateway:
     def __init__(self, options: GatewayOptions):
         self.options, self.metrics = options, Metrics()
         self.log = AccessLog(options.access_log)
-        self.grpc_port = 0
         self.room = Room(options.max_held_bytes)
         self.service: Service | None = None
         # For a path of both kinds: POST is the route's, all else the page's.
         posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
-        infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]
-        application = Starlette(
-            routes=[*posts, *infers, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found}
-        )
+        application = Starlette(routes=[*posts, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found})
         application.router.redirect_slashes = False
         if options.cors_origins:
             application.add_middleware(
@@ -64,28 +59,11 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
         self.service = Service(self.options, self.metrics)
-        server = await self._grpc_server()
         try:
             yield
         finally:
-            if server is not None:
-                await server.stop(grace=1)
             await self.service.close()
             self.log.close()
-
-    async def _grpc_server(self) -> grpc.aio.Server | None:
-        if not self.options.grpc_address:
-            return None
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", self.options.max_body_bytes)])
-        server.add_generic_rpc_handlers([kserve.GrpcService(lambda: self.service, self._check_key, self.log)])
-        self.grpc_port = server.add_insecure_port(self.options.grpc_address)
-        await server.start()
-        return server
-
-    def _check_key(self, authorization: str) -> None:
-        keys = self.options.keys
-        if keys is not None and not keys.open_to(authorization):
-            raise Refusal(401, "the authorization metadata carries no key that is known here", "invalid_api_key")
 
 
 class _Endpoint:
@@ -197,22 +175,6 @@ _SECURITY = (
 _FOR_PEOPLE = ("/", "/docs")
 # The path that has a page and takes bodies.
 _OF_BOTH = {"/": ["POST"]}
-# KServe's version 2.
-INFER_PATHS = ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer")
-
-
-class _Infer(_Endpoint):
-    def __init__(self, gateway: Gateway, path: str):
-        super().__init__(gateway, path, ("POST",), "tei", is_open=False)
-
-    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        raw, service = await self._body_of(headers, receive, call), self._gateway.service
-        model = kserve.find_model(service, **scope["path_params"])
-        handled = kserve.infer_http(service, model, raw, headers.get(kserve.HEADER_LENGTH, ""))
-        body, head = await _unless_gone(handled, receive)
-        if head is None:
-            return Reply(body)
-        return Reply(body, b"application/octet-stream", headers=((kserve.HEADER_LENGTH.encode(), str(head).encode()),))
 
 
 class _Post(_Endpoint):
@@ -317,8 +279,5 @@ def _error(family: str, refusal: Refusal) -> bytes:
 async def _not_found(request, error) -> Response:
     refusal = Refusal(404, "there is no such route; /docs lists them", "not_found")
     path = request.scope["path"]
-    body = _error("openai" if path.startswith("/v1/") else "tei", refusal)
-    if path.startswith("/v2/"):
-        # KServe's clients read a string there, and Cohere's the message.
-        body = encode({"error": refusal.message, "error_type": refusal.code, "message": refusal.message})
+    body = _error("openai" if path.startswith(("/v1/", "/v2/")) else "tei", refusal)
     return Response(body, 404, media_type="application/json")

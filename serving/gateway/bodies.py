@@ -192,19 +192,6 @@ class EntitiesBody(TextsBody, kw_only=True):
     ignore_labels: list[str] | None = None
 
 
-class PairsBody(TruncatingBody, kw_only=True):
-    """A pair of texts, or a list of pairs."""
-
-    inputs: list[str | list[str]]
-
-
-class ExitBody(TruncatingBody, kw_only=True):
-    """Rows like those of /predict, and a threshold for early exit."""
-
-    inputs: str | list[str | list[str]]
-    threshold: float
-
-
 class Question(msgspec.Struct):
     """A question and its context."""
 

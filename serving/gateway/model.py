@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -42,8 +42,6 @@ _OF_ANOTHER_MODEL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PR
 _COUNT_EVERY = 32
 # Mask tokens of the vocabularies.
 _MASKS = (b"[MASK]", b"<mask>")
-# A threshold beyond those of any rule of early exit, at one end or the other.
-_BEYOND = 1e9
 
 
 class TokenEstimate:
@@ -104,14 +102,13 @@ class Reading:
     prompts: tuple[str, ...] | None = None
     mask: str = ""
     special: frozenset[int] = frozenset()
-    steps: dict[str, int] = field(default_factory=dict)
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
     _batches: int = 0
 
     @property
     def facts(self) -> tuple:
         """All that was read, to compare."""
-        read = self.version, self.signatures, self.tasks, self.labels, self.prompts, self.mask, self.special, self.steps
+        read = self.version, self.signatures, self.tasks, self.labels, self.prompts, self.mask, self.special
         return *read, self.estimate.longest
 
     async def fill(self, show: Callable[["Reading"], None]) -> None:
@@ -125,11 +122,9 @@ class Reading:
         if "tokenize" in tasks:
             self.estimate.longest, self.special = await self._limits(tasks["tokenize"])
         self.prompts = await self._prompt_names(tasks.get("embed"))
-        know("classify", "early_exit")
+        know("classify")
         self.labels = await self._class_names(tasks.get("classify"))
-        know("early_exit")
         self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
-        self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
         self.is_whole = True
         know()
 
@@ -143,14 +138,6 @@ class Reading:
         answer = await self._tried(task, [(mask,) for mask in _MASKS], ("pieces",))
         found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
         return found[0].decode() if found else ""
-
-    async def _steps_of(self, task: RowsTask) -> dict[str, int]:
-        row, steps = (b"a",) * len(task.inputs), {}
-        for name, threshold in (("lowest", -_BEYOND), ("highest", _BEYOND)):
-            answer = await self._tried(task_at(task, threshold), [row], ("steps",))
-            if answer:
-                steps[name] = int(answer["steps"][0])
-        return steps
 
     async def _tried(self, task: RowsTask, rows: list, outputs: tuple[str, ...]) -> dict:
         for pause in _PAUSES_S:
@@ -398,8 +385,3 @@ class ServedModel:
 
     async def close(self) -> None:
         await self._client.close()
-
-
-def task_at(task: RowsTask, threshold: float) -> RowsTask:
-    """Returns an early-exit task with this threshold."""
-    return replace(task, numbers=(("threshold", threshold),))

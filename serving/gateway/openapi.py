@@ -27,7 +27,6 @@ GETS = {
     "/": "A page to try the models on; needs no key, its questions do.",
     "/v1/models": "The models, as OpenAI's and Cohere's clients list them.",
     "/info": "What the gateway and its models are.",
-    "/v2": "KServe's protocol, version 2: health and metadata below it, and POST /v2/models/NAME/infer.",
     "/health": "200 while every model answers, else 503 with the reasons; needs no key.",
     "/health/ready": "200 while a model answers and none is still being read, else 503 with the reasons; needs no key.",
     "/health/live": "200 as long as the gateway itself runs; needs no key.",

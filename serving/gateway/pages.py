@@ -8,7 +8,6 @@ import msgspec
 
 from serving.gateway import openapi
 from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
-from serving.gateway.kserve import SERVER, described, find_model
 from serving.gateway.model import ServedModel
 from serving.gateway.playground import PLAYGROUND, POLICY
 from serving.gateway.routes import ROUTES
@@ -113,7 +112,6 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "max_input_length": model.estimate.longest,
         "labels": model.labels,
         "mask": model.mask,
-        "steps": model.steps,
     }
 
 
@@ -128,15 +126,6 @@ def _metrics(service: Service) -> Reply:
     return Reply(service.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8")
 
 
-def _kserve_ready(service: Service, name: str, version: str = "") -> Reply:
-    find_model(service, name, version)
-    return Reply(encode({"name": name, "ready": True}))
-
-
-def _kserve_model(service: Service, name: str, version: str = "") -> Reply:
-    return Reply(encode(described(find_model(service, name, version))))
-
-
 PAGES = (
     Page("/", False, _playground),
     Page("/health", True, _health),
@@ -145,13 +134,6 @@ PAGES = (
     Page("/v1/models", False, _models),
     Page("/v1/models/{name:path}", False, _model),
     Page("/info", False, _info),
-    Page("/v2", False, lambda service: Reply(encode(SERVER))),
-    Page("/v2/health/live", True, lambda service: Reply(b'{"live":true}')),
-    Page("/v2/health/ready", True, _ready),
-    Page("/v2/models/{name}", False, _kserve_model),
-    Page("/v2/models/{name}/ready", False, _kserve_ready),
-    Page("/v2/models/{name}/versions/{version}", False, _kserve_model),
-    Page("/v2/models/{name}/versions/{version}/ready", False, _kserve_ready),
     Page("/metrics", False, _metrics),
     Page("/openapi.json", False, lambda service: Reply(encode(openapi.document(service.options.root_path)))),
     Page("/docs", False, _docs),

@@ -123,17 +123,8 @@ ROUTES = (
         "All classes of texts, or of pairs, likeliest first.", {"inputs": ["a fine film", "a dull one"]},
     ),
     Route(
-        "/early_exit", "tei", "early_exit", bodies.ExitBody, understanding.early_exit,
-        "The step that rows leave the model at by a threshold, of how many; and their classes.",
-        {"inputs": "a fine film", "threshold": 0.9},
-    ),
-    Route(
         "/fill_mask", "tei", "fill_mask", bodies.MasksBody, understanding.fill_mask,
         "The likeliest pieces for each mask of texts.", {"inputs": "a [MASK] film"},
-    ),
-    Route(
-        "/sentence_order", "tei", "sentence_order", bodies.PairsBody, understanding.sentence_order,
-        "Whether pairs stand in their order.", {"inputs": ["First this happened.", "Then that did."]},
     ),
     Route(
         "/answer", "tei", "answer", bodies.AnswerBody, understanding.answer,

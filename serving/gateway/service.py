@@ -35,7 +35,7 @@ _MOST_RESTARTS = 3
 class GatewayOptions:
     """The settings of a gateway; see the flags in GatewaySettings.
 
-    `keys`: None if no key is needed. `grpc_address` is HOST:PORT of KServe's gRPC service, "" for none.
+    `keys`: None if no key is needed.
     """
 
     connection: Connection
@@ -47,7 +47,6 @@ class GatewayOptions:
     max_held_bytes: int = 64 * 2**20
     timeout_s: float = 30.0
     check_s: float = 5.0
-    grpc_address: str = ""
     root_path: str = ""
     cors_origins: tuple[str, ...] = ()
     access_log: str = ""

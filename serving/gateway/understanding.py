@@ -9,7 +9,7 @@ import numpy as np
 from serving.client.tasks import constant
 from serving.gateway import bodies
 from serving.gateway.errors import bad_request
-from serving.gateway.model import Outdated, Reading, task_at
+from serving.gateway.model import Outdated, Reading
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
@@ -148,18 +148,6 @@ def _scored(names: Any, scores: Any, key: str) -> list[dict]:
     return [{key: _text(names[place]), "score": float(scores[place])} for place in best_first(scores)]
 
 
-async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -> Answer:
-    """Returns each pair's scores of right and wrong order, likelier first."""
-    model, task = service.model(body.model, "sentence_order")
-    rows, lone = bodies.rows_of(body.inputs, 2)
-    work = await service.answer(model, task, rows, call, body)
-    answers = [
-        _flagged(work, row, _scored((b"in order", b"not in order"), probabilities, "label"))
-        for row, probabilities in enumerate(work.output("probabilities"))
-    ]
-    return answers[0] if lone else answers
-
-
 async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
     """Returns each question's answers, with character positions in the context."""
     model, task = service.model(body.model, "answer")
@@ -205,22 +193,6 @@ def _words(work: QueuedRequest) -> Iterator[list[dict]]:
             if label
         ]
         yield _flagged(work, number, words)
-
-
-async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Answer:
-    """Returns each row's exit step, the number of steps, and its classes if any."""
-    model, task = service.model(body.model, "early_exit")
-    rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
-    at = task_at(task, body.threshold)
-    work = await service.answer(model, at, rows, call, body)
-    classes = list(_classes(model, work, task.outputs, None)) if len(task.outputs) > 1 else None
-    answers = [
-        {"steps": int(steps), "of": max(model.steps.values(), default=None)}
-        | work.flagged(row)
-        | ({} if classes is None else {"classes": classes[row]})
-        for row, steps in enumerate(work.rows("steps"))
-    ]
-    return answers[0] if lone else answers
 
 
 def _text(value: bytes) -> str:

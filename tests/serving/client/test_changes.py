@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from tests.stand_in import StandIn, constant_answer
 from serving.client import Client, ServingError, channel
 from tests.serving.client.test_client import IDS
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel, Front, vector
+from tests.stand_in import StandIn, constant_answer
 
 
 @pytest.fixture

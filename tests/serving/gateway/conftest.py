@@ -43,12 +43,9 @@ classifier | classify | inputs:s1 | classes:s2 scores:f2
 cross-encoder | serving_default | first:s1 second:s1 | CLASSES
 regressor | serving_default | first:s1 second:s1 | value:f1
 pretrainer | serving_default | text:s1 | embedding:f2
-pretrainer | early_exit | text:s1 threshold:f1 | embedding:f2 steps:i1
 pretrainer | fill_mask | text:s1 | ids:i3 pieces:s3 probabilities:f3 texts:s3
-pretrainer | sentence_order | first:s1 second:s1 | probabilities:f2
 pretrainer | sparse | text:s1 | ids:i2 terms:s2 weights:f2
 exiting classifier | serving_default | text:s1 | CLASSES
-exiting classifier | early_exit | text:s1 threshold:f1 | CLASSES steps:i1
 spans | serving_default | context:s1 question:s1 | SPANS
 tagger | serving_default | text:s1 | WORDS
 # As exports of today: they tell what they cut, but never next to a single output.
@@ -99,13 +96,11 @@ SIGNATURES = signatures()
 STRINGS, PAIR, TOLD = map(tensors, ("text:s1", "first:s1 second:s1", "TOLD"))
 PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
 # The steps of those that leave early.
-STEPS = 12
 LABELS = [b"dull", b"fine"]
 SIZE = 6
 LONGEST = 16
 # What is answered to every row.
 SAME = {
-    "sentence_order": {"probabilities": np.float32([0.75, 0.25])},
     "sparse": {
         "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
         "weights": np.float32([1.5, 0.25, 0]),
@@ -165,7 +160,7 @@ class FakeModel:
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
         columns = {name: read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)}
-        threshold, told = columns.pop("threshold", None), {}
+        told = {}
         if "truncate_left" in columns:
             left, texts = columns.pop("truncate_left"), columns["text"]
             prompts = [PROMPTS[name] for name in columns.pop("prompt_name", [b""] * len(left))]
@@ -181,13 +176,13 @@ class FakeModel:
             assert self.open.wait(30)
         self.before(asked, context)
         answer = protos.PredictResponse()
-        found = decoded(rows) if name == "decode" else self.outputs(name, rows, threshold)
+        found = decoded(rows) if name == "decode" else self.outputs(name, rows)
         for output, value in (found | told).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
         return answer.SerializeToString()
 
-    def outputs(self, signature, rows, threshold):
+    def outputs(self, signature, rows):
         if signature == "tokens":
             pieces = [tokens(row) for row in rows]
             found = np.zeros([len(rows), max(map(len, pieces)), 2], np.float32)
@@ -221,7 +216,6 @@ class FakeModel:
             return (spans if self.kind == "spans" else words)(rows)
         scores = np.array([self.sign * logits(row) for row in rows], np.float32)
         return {
-            "steps": np.clip(np.array(threshold or [0.0] * len(rows)) * STEPS, 1, STEPS).astype(np.int32),
             "embedding": np.array([vector(b"|".join(row)) for row in rows], np.float32),
             "label": np.array([self.labels[int(row.argmax())] for row in scores], object),
             "classes": np.array([self.labels] * len(rows), object),
@@ -288,8 +282,8 @@ def spans(rows):
     return {
         "answer": found[:, 0], "answers": found, "start": first * 0, "starts": ends * 0, "end": first, "ends": ends,
         # As exports of before where there is none.
-        "score": np.where(first, first / 2, -1e30), "scores": ends / 2,
-        "no_answer_score": np.where(first, first / -4, 1e30),
+        "score": np.where(first, first / 2, -1e4), "scores": ends / 2,
+        "no_answer_score": np.where(first, first / -4, 1e4),
         "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
     }  # fmt: skip
 
@@ -312,7 +306,7 @@ def words(rows):
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
     "embed_all": "embedder of tokens", "decode": "prompted embedder",
-    "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
+    "fill_mask": "pretrainer", "embed_sparse": "pretrainer",
 }  # fmt: skip
 
 

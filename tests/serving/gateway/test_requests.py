@@ -61,7 +61,7 @@ def test_every_route_is_in_the_table():
 def test_keys_open_all_but_health(fake_server, gateway_to):
     gateway = gateway_to(fake_server("embedder")[1].target, keys=Keys(["alpha", "bêta"]))
     is_open = {f"GET {page.path}" for page in PAGES if page.is_open}
-    paths = ("/health", "/health/ready", "/health/live", "/v2/health/ready", "/v2/health/live")
+    paths = ("/health", "/health/ready", "/health/live")
     assert is_open == {f"GET {path}" for path in paths}
     for called in PATHS:
         method, path = called.split()
@@ -137,7 +137,7 @@ def test_docs_take_any_name_of_their_host_as_text(shared_gateway, host):
     assert f"http://{html.escape(host.decode(errors='replace'))}/predict" in answer.text.replace("?/", "\ufffd/")
 
 
-@pytest.mark.parametrize("path", ["/sentence_order", "/fill_mask", "/embed_sparse", "/answer"])
+@pytest.mark.parametrize("path", ["/fill_mask", "/embed_sparse", "/answer"])
 def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, monkeypatch, path):
     (route,) = (route for route in ROUTES if route.path == path)
     gateway, found = shared_gateway(KINDS[route.task]), []
