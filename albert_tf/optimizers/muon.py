@@ -12,7 +12,7 @@ _TABLES = r"(word|position|token_type|mask|segment)_embeddings?$"
 # Vectors by head or step, and the heads' products with few outputs.
 _OTHERS = (
     "bias",
-    r"depth_(signal|halting|connections|injection)/",
+    r"depth_(signal|halting|injection)/",
     r"(_head|classifier|score|start|end|answer)/kernel$",
 )
 NO_MATRICES = (_TABLES, *_OTHERS)

@@ -56,7 +56,7 @@ SIZES = dict(
 ADAM = {
     *("word_embeddings", "token_type_embeddings", "position_embeddings", "segment_embeddings"),
     *("pair_head/kernel", "content_bias", "position_bias", "segment_bias"),
-    *("depth_signal/table", *(f"depth_connections/{name}" for name in ("kernel", "scale", "bias", "signal"))),
+    "depth_signal/table",
 }
 
 

@@ -118,7 +118,10 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server):
     assert answer["truncated_tokens"][0] == 0 and (answer["truncated_tokens"][1:] > 0).all()
     assert answer["unknown_tokens"][0] > 0
     sums = {name: 2 * answer[name].sum() for name in ("text_tokens", "truncated_tokens", "unknown_tokens")}
-    assert counted() - before == sums | {"text_inputs": 2 * 3, "truncated_inputs": 2 * 2}
+    found = counted() - before
+    # The gateway of this server looks at its models now and then, by a text.
+    assert found.pop("text_inputs") >= 2 * 3
+    assert found == sums | {"truncated_inputs": 2 * 2}
 
 
 @pytest.mark.parametrize(("model", "method"), [("int8", "classify"), ("regressor", "regress")])
@@ -199,7 +202,7 @@ def test_the_gateway_shows_pieces_and_what_there_is(server):
     models = {model["id"]: model for model in server.gateway.get("/info").json()["models"]}
     assert {name: model["can"] for name, model in models.items() if name != "ids"} == {
         "int8": ["classify", "tokenize", "decode"],
-        "pretrainer": ["embed", "embed_sparse", "fill_mask", "sentence_order", "tokenize", "decode"],
+        "pretrainer": ["embed", "embed_sparse", "fill_mask", "tokenize", "decode"],
         "regressor": ["classify", "rerank", "tokenize", "decode"],
         "spans": ["answer", "tokenize", "decode"],
     }
