@@ -1,7 +1,6 @@
 """JSON bodies and values, by the rules of TF Serving's json_tensor.cc."""
 
 import base64
-import binascii
 import json
 import math
 import re
@@ -43,7 +42,7 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
             raise invalid_argument(f"JSON Parse error: {error}") from error
     _check_time(deadline)
     if type(value) is not dict:
-        raise invalid_argument(f"JSON Value: {shown(value)} Is not object")
+        raise format_error(value, "Is not object")
     if (name := repeated_name(body, value)) is not None:
         raise invalid_argument(f"JSON Parse error: an object has the name '{name[:50]}' twice; give it once")
     _check_time(deadline)
@@ -86,7 +85,7 @@ def _read(text: str, deadline: float) -> tuple[Any, bytes]:
                     raise json.JSONDecodeError(f"Expecting '{separator}'", text, position)
                 position += 1
                 break
-            value = dict(zip(items[::2], items[1::2])) if closing == "}" else items
+            value = {items[i]: items[i + 1] for i in range(0, len(items), 2)} if closing == "}" else items
             closing, items = outer.pop()
             items.append(value)
             position += 1
@@ -113,9 +112,7 @@ def signature_name(document: dict[str, Any]) -> str:
     """Returns the optional "signature_name"."""
     name = document.get("signature_name", "")
     if type(name) is not str:
-        raise invalid_argument(
-            f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must be a string value."
-        )
+        raise format_error(document, "not formatted correctly. 'signature_name' key must be a string value.")
     return name
 
 
@@ -124,13 +121,13 @@ def as_bytes(value: str | dict) -> bytes:
     if type(value) is str:
         return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
-        raise invalid_argument(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
+        raise format_error(value, "not formatted correctly for base64 data")
     text = value["b64"].rstrip("=")
     try:
         # Both alphabets and missing padding are accepted by the real server's decoder.
         standard = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
-        return base64.b64decode(standard.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
+        return base64.b64decode(standard, validate=True)
+    except ValueError as error:
         raise invalid_argument("Unable to base64 decode") from error
 
 
@@ -144,9 +141,9 @@ def is_plain_object(value: Any) -> bool:
     return type(value) is dict and not is_base64(value)
 
 
-def format_error(document: dict, complaint: str) -> StatusError:
-    """Returns the error for a body in the wrong format."""
-    return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
+def format_error(value: Any, complaint: str) -> StatusError:
+    """Returns the error for a value in the wrong format."""
+    return invalid_argument(f"JSON Value: {shown(value)} {complaint}")
 
 
 def json_type(value: Any) -> str:
