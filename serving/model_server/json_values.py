@@ -74,21 +74,18 @@ def _read(text: str, deadline: float) -> tuple[Any, bytes]:
             value, position = _scalar(text, position)
             items.append(value)
         while outer:
-            position = _blank(text, position).end()
-            sign = text[position : position + 1]
-            named = closing == "}" and len(items) % 2
-            if named and type(items[-1]) is not str:
-                raise json.JSONDecodeError("Expecting a name in double quotes before this", text, position)
-            if named or sign != closing:
-                separator = ":" if named else ","
-                if sign != separator:
-                    raise json.JSONDecodeError(f"Expecting '{separator}'", text, position)
-                position += 1
+            position = _blank(text, position).end() + 1
+            sign = text[position - 1 : position]
+            separator = ":" if closing == "}" and len(items) % 2 else ","
+            if separator == ":" and type(items[-1]) is not str:
+                raise json.JSONDecodeError("Expecting a name in double quotes before this", text, position - 1)
+            if sign == separator:
                 break
+            if separator == ":" or sign != closing:
+                raise json.JSONDecodeError(f"Expecting '{separator}'", text, position - 1)
             value = {items[i]: items[i + 1] for i in range(0, len(items), 2)} if closing == "}" else items
             closing, items = outer.pop()
             items.append(value)
-            position += 1
         else:
             return items[0], text[:position].encode("utf-8", "surrogateescape")
 
