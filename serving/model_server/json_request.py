@@ -1,5 +1,6 @@
 """Converts REST bodies to tensors and tf.Examples, by the type rules of TF Serving's json_tensor.cc."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -18,20 +19,27 @@ from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
-_INT32, _UINT32, _INT64, _UINT64 = (-(2**31), 2**31 - 1), (0, 2**32 - 1), (-(2**63), 2**63 - 1), (0, 2**64 - 1)
-# dtype -> range a JSON integer must fit into; the narrow types wrap around as in the real server.
-_INTEGERS = {
-    types_pb2.DT_INT32: _INT32,
-    types_pb2.DT_INT16: _INT32,
-    types_pb2.DT_INT8: _INT32,
-    types_pb2.DT_UINT8: _INT32,
-    types_pb2.DT_INT64: _INT64,
-    types_pb2.DT_UINT32: _UINT32,
-    types_pb2.DT_UINT64: _UINT64,
+# dtype -> types of JSON values it takes, and the NumPy type they must fit into; the narrow integers wrap around then,
+# as in the real server.
+_KINDS: dict[int, tuple[set[type], type]] = {
+    **dict.fromkeys(
+        (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16), ({int, float}, np.float64)
+    ),
+    **dict.fromkeys((types_pb2.DT_INT32, types_pb2.DT_INT16, types_pb2.DT_INT8, types_pb2.DT_UINT8), ({int}, np.int32)),
+    types_pb2.DT_INT64: ({int}, np.int64),
+    types_pb2.DT_UINT32: ({int}, np.uint32),
+    types_pb2.DT_UINT64: ({int}, np.uint64),
+    types_pb2.DT_BOOL: ({bool}, np.bool_),
+    types_pb2.DT_STRING: ({str, dict}, np.object_),
 }
-_FLOATS = (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16)
+_FEATURES: dict[type, tuple[str, Callable]] = {
+    bool: ("int64_list", int),
+    int: ("int64_list", int),
+    float: ("float_list", float),
+    str: ("bytes_list", as_bytes),
+    dict: ("bytes_list", as_bytes),
+}
 _SLICE = 2**15
-_NAMES = {types_pb2.DT_FLOAT: "float", types_pb2.DT_DOUBLE: "double", types_pb2.DT_HALF: "half"}
 
 
 def predict_inputs(document: dict[str, Any], infos: TensorInfos) -> tuple[dict[str, np.ndarray], bool]:
@@ -60,32 +68,35 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
         )
     objects = is_plain_object(instances[0])
     if objects and not all(is_plain_object(row) and row.keys() == infos.keys() for row in instances):
-        raise _row_error(instances, infos, objects)
+        _check_rows(instances, infos, objects)
     columns = {name: [row[name] for row in instances] for name in infos} if objects else {min(infos): instances}
     try:
         return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
-    except StatusError as error:
-        raise (_row_error(instances, infos, objects) or error) from None
+    except StatusError:
+        _check_rows(instances, infos, objects)
+        raise
 
 
-def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
-    shapes: dict[str, tuple[int, ...]] = {}
+def _check_rows(instances: list, infos: TensorInfos, objects: bool) -> None:
+    """Raises the error of the first wrong row."""
+    shapes: dict[str, list[int]] = {}
     for index, row in enumerate(instances):
         if objects != is_plain_object(row):
             expected, got = ("object", "list") if objects else ("value/list", "object")
-            return invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
+            raise invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
         for name, value in row.items() if objects else ((min(infos), row),):
             try:
                 _check_instance(name, value, infos, shapes)
             except StatusError as error:
                 key = f" key: {name}" if objects else ""
-                return invalid_argument(f"Failed to process element: {index}{key} of 'instances' list. Error: {error}")
+                raise invalid_argument(
+                    f"Failed to process element: {index}{key} of 'instances' list. Error: {error}"
+                ) from None
         if objects and row.keys() != infos.keys():
-            return invalid_argument(
+            raise invalid_argument(
                 f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
                 f"keys must be equal to: {','.join(sorted(infos))}"
             )
-    return None
 
 
 def _check_instance(name: str, value: Any, infos: TensorInfos, shapes: dict) -> None:
@@ -98,7 +109,7 @@ def _check_instance(name: str, value: Any, infos: TensorInfos, shapes: dict) -> 
         size = math.prod(expected)
         if size != len(leaves):
             raise invalid_argument(f"Expecting tensor size: {size} but got: {len(leaves)}")
-        raise invalid_argument(f"Expecting shape {_shape_text(expected)} but got: {_shape_text(shape)}")
+        raise invalid_argument(f"Expecting shape {expected} but got: {shape}".replace(", ", ","))
 
 
 def _column_inputs(value: Any, infos: TensorInfos) -> dict[str, np.ndarray]:
@@ -108,8 +119,7 @@ def _column_inputs(value: Any, infos: TensorInfos) -> dict[str, np.ndarray]:
                 "inputs is a plain value/list, but expecting an object as multiple "
                 "input tensors required as per tensorinfo_map"
             )
-        name = min(infos)
-        return {name: _dense(name, value, infos[name].dtype)}
+        value = {min(infos): value}
     result = {}
     for name, info in sorted(infos.items()):
         if name not in value:
@@ -123,7 +133,7 @@ def _dense(name: str, value: Any, dtype: int) -> np.ndarray:
     return _array(leaves, dtype).reshape(shape)
 
 
-def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
+def _flattened(name: str, value: Any) -> tuple[list[int], list]:
     shape: list[int] = []
     probe = value
     while type(probe) is list:
@@ -144,82 +154,44 @@ def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
                     f"Encountered list at unexpected size: {len(item)} at level: {level} expected size: {size}"
                 )
         items = items[0] if len(items) == 1 else list(itertools.chain.from_iterable(items))
-    if any(list in set(map(type, part)) for part in _slices(items)):
+    if any(list in set(map(type, items[part])) for part in _slices(items)):
         raise invalid_argument(f"Encountered list at unexpected level: {len(shape)} expected < {len(shape)}")
-    return tuple(shape), items
+    return shape, items
 
 
-def _slices(leaves: list) -> Iterator[list]:
-    # Yields `leaves` in slices that take a few milliseconds of C code, so that other threads can run.
-    return (leaves[begin : begin + _SLICE] for begin in range(0, len(leaves), _SLICE))
+def _slices(leaves: list) -> Iterator[slice]:
+    # Yields slices that take a few milliseconds of C code, so that other threads can run.
+    return (slice(begin, begin + _SLICE) for begin in range(0, len(leaves), _SLICE))
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
     # Converts JSON values to an array [n]; refuses strings for numbers, and 1.5 for an integer.
-    if dtype not in _CONVERSIONS:
+    if dtype not in _KINDS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
             f"Conversion of JSON Value: {shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
         )
-    allowed, convert = _CONVERSIONS[dtype]
-    result = np.empty(len(leaves), object if dtype == types_pb2.DT_STRING else tf.as_dtype(dtype).as_numpy_dtype)
-    filled = 0
+    result = np.empty(len(leaves), tf.as_dtype(dtype).as_numpy_dtype)
     for part in _slices(leaves):
-        if not set(map(type, part)) <= allowed:
-            raise _type_error(next(leaf for leaf in part if type(leaf) not in allowed), dtype)
         with np.errstate(over="ignore", under="ignore"):
-            result[filled : filled + len(part)] = convert(part, dtype)
-        filled += len(part)
+            result[part] = _converted(leaves[part], dtype)
     return result
 
 
-def _floats(leaves: list, dtype: int) -> np.ndarray:
-    try:
-        return np.array(leaves, np.float64)
-    except OverflowError:
-        raise _type_error(max((leaf for leaf in leaves if type(leaf) is int), key=abs), dtype) from None
-
-
-def _integers(leaves: list, dtype: int) -> np.ndarray:
-    low, high = _INTEGERS[dtype]
-    try:
-        wide = np.array(leaves, np.uint64 if dtype == types_pb2.DT_UINT64 else np.int64)
-        if not len(wide) or (low <= wide.min() and wide.max() <= high):
-            return wide
-    except OverflowError:
-        pass
-    raise _type_error(next(leaf for leaf in leaves if not low <= leaf <= high), dtype)
-
-
-def _booleans(leaves: list, dtype: int) -> np.ndarray:
-    return np.array(leaves, np.bool_)
-
-
-def _strings(leaves: list, dtype: int) -> list[bytes]:
-    return [as_bytes(leaf) for leaf in leaves]
-
-
-# dtype -> (types of JSON values it takes, how a list of them is converted)
-_CONVERSIONS: dict[int, tuple[set[type], Callable]] = {
-    **dict.fromkeys(_FLOATS, ({int, float}, _floats)),
-    **dict.fromkeys(_INTEGERS, ({int}, _integers)),
-    types_pb2.DT_BOOL: ({bool}, _booleans),
-    types_pb2.DT_STRING: ({str, dict}, _strings),
-}
-
-
-def _type_error(value: Any, dtype: int) -> StatusError:
-    return invalid_argument(
-        f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {_dtype_name(dtype)}"
-    )
+def _converted(leaves: list, dtype: int) -> np.ndarray:
+    allowed, kind = _KINDS[dtype]
+    with contextlib.suppress(OverflowError):
+        if set(map(type, leaves)) <= allowed:
+            return np.array(list(map(as_bytes, leaves)) if kind is np.object_ else leaves, kind)
+    # The first value that alone cannot be converted is the one to blame.
+    for leaf in leaves if len(leaves) > 1 else ():
+        _converted([leaf], dtype)
+    kind = f"Type: {json_type(leaves[0])} is not of expected type: {_dtype_name(dtype)}"
+    raise format_error(leaves[0], kind)
 
 
 def _dtype_name(dtype: int) -> str:
-    return _NAMES.get(dtype) or tf.as_dtype(dtype).name
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"
+    return types_pb2.DataType.Name(dtype).removeprefix("DT_").lower()
 
 
 def examples_input(document: dict[str, Any]) -> input_pb2.Input:
@@ -255,7 +227,7 @@ def _fill_example(value: Any, example: example_pb2.Example) -> None:
 
 
 def _add_to_feature(name: str, value: Any, feature: feature_pb2.Feature) -> None:
-    kind, convert = _FEATURE_KINDS.get(type(value), (None, None))
+    kind, convert = _FEATURES.get(type(value), (None, None))
     if kind is None or (type(value) is dict and not is_base64(value)):
         raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {json_type(value)}")
     present = feature.WhichOneof("kind")
@@ -263,15 +235,7 @@ def _add_to_feature(name: str, value: Any, feature: feature_pb2.Feature) -> None
         raise invalid_argument(
             f"Unexpected element type in feature: {name} expecting type: {present.removesuffix('_list')}"
         )
-    if kind == "int64_list" and not _INT64[0] <= value <= _INT64[1]:
-        raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.")
-    getattr(feature, kind).value.append(convert(value))
-
-
-_FEATURE_KINDS: dict[type, tuple[str, Callable]] = {
-    bool: ("int64_list", int),
-    int: ("int64_list", int),
-    float: ("float_list", float),
-    str: ("bytes_list", as_bytes),
-    dict: ("bytes_list", as_bytes),
-}
+    try:
+        getattr(feature, kind).value.append(convert(value))
+    except ValueError:
+        raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.") from None

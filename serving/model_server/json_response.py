@@ -3,7 +3,8 @@
 import base64
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -45,10 +46,7 @@ def _rows(outputs: Mapping[str, np.ndarray]) -> str:
         if size is not None and len(value) != size:
             raise invalid_argument(f"Tensor name: {name} has inconsistent batch size: {len(value)} expecting: {size}")
         size = len(value)
-    texts = {
-        name: _nested(_leaf_texts(name, value), value.shape, lambda depth: ("[", ", ", "]"), stop=1)
-        for name, value in outputs.items()
-    }
+    texts = {name: _nested(name, value, lambda depth: ("[", ", ", "]"), stop=1) for name, value in outputs.items()}
     if len(texts) == 1:
         (only,) = texts.values()
         return '{\n    "predictions": [' + ", ".join(only) + "\n    ]\n}"
@@ -68,7 +66,7 @@ def _columns(outputs: Mapping[str, np.ndarray]) -> str:
         inner = "\n" + _INDENT * (first_depth + depth + 1)
         return "[" + inner, "," + inner, "\n" + _INDENT * (first_depth + depth) + "]"
 
-    texts = {name: _nested(_leaf_texts(name, value), value.shape, brackets)[0] for name, value in outputs.items()}
+    texts = {name: _nested(name, value, brackets)[0] for name, value in outputs.items()}
     if not objects:
         (body,) = texts.values()
     else:
@@ -76,15 +74,16 @@ def _columns(outputs: Mapping[str, np.ndarray]) -> str:
     return '{\n    "outputs": ' + body + "\n}"
 
 
-def _nested(leaves: list[str], shape: Sequence[int], brackets, stop: int = 0) -> list[str]:
-    for depth in range(len(shape) - 1, stop - 1, -1):
+def _nested(name: str, value: np.ndarray, brackets: Callable, stop: int = 0) -> list[str]:
+    texts = _leaf_texts(name, value)
+    for depth in range(value.ndim - 1, stop - 1, -1):
         start, separator, end = brackets(depth)
-        size, count = shape[depth], int(np.prod(shape[:depth], dtype=np.int64))
+        size, count = value.shape[depth], math.prod(value.shape[:depth])
         if size == 0:
-            leaves = ["[]"] * count
+            texts = ["[]"] * count
         else:
-            leaves = [start + separator.join(leaves[i : i + size]) + end for i in range(0, count * size, size)]
-    return leaves
+            texts = [start + separator.join(texts[i : i + size]) + end for i in range(0, count * size, size)]
+    return texts
 
 
 def _leaf_texts(name: str, value: np.ndarray) -> list[str]:
@@ -98,10 +97,8 @@ def _leaf_texts(name: str, value: np.ndarray) -> list[str]:
         return ["true" if leaf else "false" for leaf in flat.tolist()]
     if dtype.is_integer and not dtype.is_quantized:
         return list(map(str, flat.tolist()))
-    if dtype in (tf.float16, tf.bfloat16):
-        return float_texts(flat.astype(np.float32))
-    if dtype in (tf.float32, tf.float64):
-        return float_texts(flat)
+    if dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
+        return float_texts(flat if dtype.size > 2 else flat.astype(np.float32))
     raise invalid_argument(
         f"Failed to write JSON value for tensor type: {types_pb2.DataType.Name(dtype.as_datatype_enum)}"
     )
