@@ -5,33 +5,9 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
-from albert_tf.compression import run as running
-from albert_tf.compression import start
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.compression.start import TableRow
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, WORDS, write
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def untimed():
-    """A report measures milliseconds a row, which are no business of tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "milliseconds", lambda model: 1.0)
-        yield
-
-
-@pytest.fixture
-def unmeasured(monkeypatch):
-    """Runs whose models are not scored: each is 0.7 accurate, or what `unmeasured[title]` says."""
-    scores = {}
-
-    def row_of(title, *_):
-        return TableRow(title, 1, {"accuracy": scores.get(title, 0.7), "spearman": 0.7, "likeness": 1.0})
-
-    monkeypatch.setattr(running, "row_of", row_of)
-    monkeypatch.setattr(start, "row_of", row_of)
-    return scores
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +47,7 @@ def embedder(tokenizer, tmp_path_factory):
 @pytest.fixture(scope="session")
 def settings(embedder, data):
     return CompressSettings(
-        model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2, table=False,
-        task="regression", data_dir=str(data / "pairs"), second_text_column="other", held_out_rows=16,
-        max_seq_length=16, num_train_steps=6, train_batch_size=16, learning_rate=5e-3, save_checkpoints_steps=6,
+        model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2,
+        held_out_rows=16, max_seq_length=16, num_train_steps=6, train_batch_size=16, learning_rate=5e-3,
+        save_checkpoints_steps=6,
     )  # fmt: skip
