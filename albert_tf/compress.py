@@ -1,10 +1,10 @@
 """Compresses a model, and trains the small model to reproduce the answers of the large one.
 
 The command narrows the word embeddings, shares blocks between layers, and removes unused pieces of the vocabulary. The
-small model then learns by distillation, on text and on a task.
+small model then learns by distillation on text; run_finetuning trains it on, with --init_from.
 
 python -m albert_tf.compress --model=sentence-transformers/all-MiniLM-L6-v2 --text='corpus/*.txt' --output_dir=small
-python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --output_dir=sst2_small
+python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --output_dir=sst2_start
 """
 
 from albert_tf.compression.settings import CompressSettings

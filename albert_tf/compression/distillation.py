@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.compression.quality import Quality
+from albert_tf.compression.likeness import Likeness
 from albert_tf.compression.settings import FREE_ON_RESUME, CompressSettings
 from albert_tf.compression.taught import can_be_kept, gigabytes, remove_taught, taught
 from albert_tf.layers.encoder import AlbertEncoder
@@ -90,12 +90,13 @@ class TextDistillation(Training):
     free = FREE_ON_RESUME
     remedy = "lower --learning_rate"
 
-    def __init__(self, settings: CompressSettings, lesson: Lesson, quality: Quality, devices: Devices, started: float):
+    def __init__(
+        self, settings: CompressSettings, lesson: Lesson, likeness: Likeness, devices: Devices, started: float
+    ):
         super().__init__(settings, devices, lesson.config, lesson.tokenizer, started)
         size = min(settings.train_batch_size, len(lesson.train))
         devices.check_batch(size, settings.gradient_accumulation_steps)
-        self.lesson, self.quality = lesson, quality
-        # Not the task's metric: a score that selects the model would overestimate its quality.
+        self.lesson, self.likeness = lesson, likeness
         self.main_metric, self.lower_is_better = "val_loss", True
         inner = lesson.config.inner_group_num
         # After the embeddings, and after each block of the student's layers.
@@ -155,7 +156,7 @@ class TextDistillation(Training):
         distances = predict(self.model, held_out, settings.eval_batch_size, settings.max_seq_length)
         figures = {name: float(np.mean([row[name] for row in distances])) for name in self.model.lessons}
         figures["loss"] = sum(self.model.lesson_weights[name] * value for name, value in figures.items())
-        figures |= self.quality(self.model.model, self.tokenizer)
+        figures["likeness"] = self.likeness(self.model.model, self.tokenizer)
         return {f"val_{name}": value for name, value in figures.items()}
 
     def clean_up(self) -> None:

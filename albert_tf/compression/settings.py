@@ -14,9 +14,8 @@ CORPUS = "corpus"
 LESSONS = ("vectors", "similarities", "states", "relations", "words")
 # Settings that a resumed distillation may change.
 FREE_ON_RESUME = (
-    *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
-    *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight"),
-    *("task_train_batch_size", "allow_pickle"),
+    *("model", "output_dir", "text", "data_dir", "vocab_from", "cache_gb", "max_hours", "strategy"),
+    *("eval_batch_size", "allow_pickle"),
 )
 
 
@@ -30,14 +29,14 @@ class CompressSettings(TrainerSettings):
     groups: ClassVar[dict[str, str]] = {
         "Data": "text task data_dir text_column label_column max_seq_length",
         "Model": "embedding_size plan lora_rank layers intermediate_size vocab_from vocab_size",
-        "Training": "num_train_steps train_batch_size learning_rate task_train_steps max_hours seed",
+        "Training": "num_train_steps train_batch_size learning_rate max_hours seed",
         "Memory and speed": "cache_gb gradient_accumulation_steps dtype_policy strategy",
     }
 
     model: str = setting(
         help="model to compress, which is also the teacher: folder, .keras file or published checkpoint"
     )
-    output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")
+    output_dir: str = setting(help="model folder to write: the compressed model, and compress.json")
     embedding_size: int = setting(
         -1,
         help="columns of the word embeddings, reduced by a singular value decomposition, 0 for no reduction; -1: "
@@ -75,26 +74,27 @@ class CompressSettings(TrainerSettings):
     text: str = setting(
         "",
         help="file patterns of plain text to learn from, .txt or .jsonl, also .gz, comma-separated; empty: the "
-        "texts of --data_dir's training file",
+        "texts of --task's training file",
     )
     text_field: str = setting("text", help="field of a .jsonl line that holds the text")
     split_sentences: bool = setting(True, help="make a row of each sentence; otherwise of each line")
     max_seq_length: int = setting(128, help="longest row in tokens; longer rows are cut", at_least=8)
     held_out_rows: int = setting(
-        512, help="number of rows that are held out from training to measure the loss of quality", at_least=16
+        512, help="number of rows that are held out from training to measure the likeness", at_least=16
     )
     vocab_from: str = setting(
-        "", help="keep only the pieces that this text uses: file patterns, or corpus for the files of --text"
+        "", help="keep only the pieces that this text uses: file patterns, or corpus for the text to learn from"
     )
     vocab_size: int = setting(0, help="largest number of pieces that --vocab_from keeps; 0: all that occur", at_least=0)
     task: str = setting(
-        "", help="task to measure quality on: a GLUE task such as stsb or sst2, or the kind of your own data"
+        "",
+        help="instead of --text, the task whose training texts to learn from: a GLUE task such as stsb or sst2, or the "
+        "kind of your own data",
     )
     data_dir: str = setting("", help="folder with the task's files")
     text_column: str = setting("text", help="column of the text in your own data")
     second_text_column: str = setting("", help="column of the second text of a pair in your own data")
     label_column: str = setting("label", help="column of the class or number in your own data")
-    table: bool = setting(True, help="measure the cost of each rank and each plan alone, without training")
     num_train_steps: int = setting(2000, help="steps of distillation on text; 0: none", at_least=0)
     num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: a twentieth of all", at_least=-1)
     train_batch_size: int = setting(64, help="rows a step", at_least=2)
@@ -151,19 +151,6 @@ class CompressSettings(TrainerSettings):
         at_least=0,
         at_most=MAX_SEED,
     )
-    task_train_steps: int = setting(
-        0, help="steps of a second phase that trains a fine-tuned model on its task; 0: the task's own", at_least=0
-    )
-    task_train_batch_size: int = setting(0, help="rows a step of the second phase; 0: the task's own", at_least=0)
-    task_learning_rate: float = setting(
-        0.0, help="peak learning rate of the second phase; 0: the task's own", at_least=0
-    )
-    task_distillation_weight: float = setting(
-        0.9,
-        help="weight of the model's answers in the loss of the second phase; the labels have the rest",
-        at_least=0,
-        at_most=1,
-    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -172,11 +159,9 @@ class CompressSettings(TrainerSettings):
         if self.map_states and not self.states_weight:
             raise UserError("--map_states is of the lesson of states, which --states_weight=0 leaves out")
         if bool(self.task) != bool(self.data_dir):
-            raise UserError("--task and --data_dir belong together: what to measure, and where its files are")
-        if not (self.text or self.task):
-            raise UserError(
-                "give --text='corpus/*.txt', or --task and --data_dir, to learn from and to tell the loss by"
-            )
+            raise UserError("--task and --data_dir belong together: whose texts to learn from, and where its files are")
+        if bool(self.text) == bool(self.task):
+            raise UserError("give the texts to learn from: --text='corpus/*.txt', or --task and --data_dir, not both")
         if self.vocab_size and not self.vocab_from:
             raise UserError("--vocab_size needs --vocab_from=corpus, or the files whose pieces are kept")
         if self.num_warmup_steps >= max(self.num_train_steps, 1):

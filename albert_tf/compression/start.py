@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -19,8 +19,8 @@ from tfrecords.base.errors import UserError
 
 # The names of a layer's variables, also of an early exit's head; a number follows.
 _OF_LAYERS = ("attention", "feed_forward", "exit")
-# The default size, and other sizes that the table shows.
-DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
+# Columns of the word embeddings by default.
+DEFAULT_SIZE = 128
 
 
 class CompressionPlan(NamedTuple):
@@ -43,27 +43,6 @@ class CompressionPlan(NamedTuple):
     block: str = "mean"
     aligned: bool = True
     intermediate_size: int = 0
-
-    @property
-    def title(self) -> str:
-        words = [f"embeddings of {self.embedding_size}"] if self.embedding_size else []
-        if self.plan:
-            kind = (" of the best" if self.block == "best" else "") + ("" if self.aligned else ", not aligned")
-            words.append(f"plan {self.plan}{kind}")
-            words += [f"low rank {self.lora_rank}"] if self.lora_rank else []
-        words += [f"{self.intermediate_size} units"] if self.intermediate_size else []
-        return ", ".join(words) or f"{len(self.layers)} of its layers"
-
-
-class TableRow(NamedTuple):
-    """The size and scores of a model."""
-
-    title: str
-    parameters: int
-    scores: dict[str, float]
-
-
-Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
@@ -134,31 +113,6 @@ def _shared(model: Any, cut: CompressionPlan, likeness: Callable[[Any], float] |
     return share_blocks(model, config, taken)
 
 
-def table(
-    model: keras.Model,
-    cut: CompressionPlan,
-    score: Score,
-    likeness: Callable[[Any], float],
-    counts: np.ndarray | None = None,
-) -> Iterator[Callable[[], TableRow]]:
-    """Yields functions, each of which compresses a model, measures it, and returns a row of the report.
-
-    Each function applies one change (layers, an embedding size, a depth plan); the last applies the whole `cut`.
-    """
-    whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
-    if cut.layers != whole.layers:
-        yield lambda: row_of(CompressionPlan(cut.layers).title, keep_layers(model, cut.layers), score)
-    cuts = [whole._replace(embedding_size=size) for size in _sizes(model, cut)]
-    cuts += [one._replace(layers=whole.layers) for one in _plans(model, cut)]
-    for one in [*cuts, cut]:
-        yield lambda one=one: row_of(one.title, compress(model, one, likeness, counts), score)
-
-
-def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
-    """Measures a model; returns its size and scores."""
-    return TableRow(title, model.count_params(), score(model))
-
-
 def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
     """Returns the configuration of the model that `compress` makes."""
     if cut.layers != tuple(range(config.num_hidden_layers)):
@@ -220,26 +174,3 @@ def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], flo
             scores = {step: likeness(share_blocks(model, config, taken | {block: step})) for step in members}
             taken[block] = max(scores, key=lambda step: scores[step])
     return taken
-
-
-def _sizes(model: keras.Model, cut: CompressionPlan) -> list[int]:
-    config = encoder_of(model).config
-    is_cut = cut.embedding_size or not config.is_projected
-    sizes = {*TABLE_SIZES, cut.embedding_size} if is_cut else set()
-    return sorted(size for size in sizes if 0 < size < config.embedding_size)
-
-
-def _plans(model: keras.Model, cut: CompressionPlan) -> list[CompressionPlan]:
-    config = encoder_of(model).config
-    layers = config.num_hidden_layers
-    if not cut.plan or config.sharing != "none":
-        return []
-    plans = [f"1x{layers}"]
-    plans += ["+".join(["1x2"] * (layers // 2))] if layers % 2 == 0 and layers > 2 else []
-    plans += [f"1x{layers - 1}+1", f"1+1x{layers - 2}+1"] if layers > 3 else []
-    if len(cut.layers) == layers:
-        plans += [cut.plan]
-    plans = list(dict.fromkeys(plans))
-    means = [CompressionPlan(cut.layers, 0, plan) for plan in plans]
-    found = [means[0]._replace(aligned=False), *means, means[0]._replace(block="best")]
-    return found + [one._replace(lora_rank=cut.lora_rank) for one in means if cut.lora_rank]

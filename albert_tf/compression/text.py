@@ -1,7 +1,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,20 +26,12 @@ MASKED_WORDS = 8
 
 
 def task_of(settings: CompressSettings) -> Task | None:
-    """Returns the task that measures quality; None without --task."""
+    """Returns the task whose texts are learned from; None without --task."""
     if not settings.task:
         return None
-    task = create_task(finetuning_settings(settings))
-    if task.kind == "multilabel":
-        raise UserError("--task=multilabel is not offered here: students learn one label a text; leave out --task")
-    return task
-
-
-def finetuning_settings(settings: CompressSettings, **others: Any) -> FinetuningSettings:
-    """Returns the settings of fine-tuning on the task, with `others` added."""
-    columns = {name: getattr(settings, name) for name in ("text_column", "second_text_column", "label_column")}
-    given = {"init_from": settings.model, "output_dir": settings.output_dir} | others
-    return FinetuningSettings(task=settings.task, data_dir=settings.data_dir, **columns, **given)
+    names = ("task", "data_dir", "output_dir", "text_column", "second_text_column", "label_column")
+    given = {name: getattr(settings, name) for name in names}
+    return create_task(FinetuningSettings(init_from=settings.model, **given))
 
 
 def read_texts(

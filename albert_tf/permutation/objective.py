@@ -1,6 +1,6 @@
-"""Memory and cost of permutation pre-training."""
+"""Memory of permutation pre-training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.config import AlbertConfig
@@ -42,16 +42,3 @@ def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
     if isinstance(model, MODEL) and model.encoder.config.memory_length:
         parts = settings.gradient_accumulation_steps
         model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
-
-
-def forward_flops(config: AlbertConfig, length: int, predictions: int, settings: Mapping[str, Any]) -> float:
-    """Returns the FLOPs that queries and memory add to a row's forward pass."""
-    hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
-    inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
-
-    def scores(tokens: int, keys: int) -> int:
-        return tokens * (2 * keys + keys + (length if config.attention_type == "bi" else 1)) * hidden
-
-    dense = (2 * predictions + 2 * memory) * hidden * hidden + predictions * inner
-    attention = scores(length + predictions, length + memory) - scores(length, length)
-    return 2.0 * config.num_steps * (dense + attention)

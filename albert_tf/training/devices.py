@@ -35,11 +35,11 @@ class Devices:
         """The context in which to create or load models."""
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
 
-    def check_batch(self, size: int, parts: int, flag: str = "--train_batch_size") -> None:
+    def check_batch(self, size: int, parts: int) -> None:
         if size % (parts * self.replicas):
             raise UserError(
                 f"{self.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose another "
-                f"{flag}"
+                "--train_batch_size"
             )
 
     def sums(self, values: list[float]) -> np.ndarray:

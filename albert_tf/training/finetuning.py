@@ -1,7 +1,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +39,10 @@ FREE_ON_RESUME = (
 )
 
 
-def finetune(
-    settings: FinetuningSettings,
-    task: Task | None = None,
-    devices: Devices | None = None,
-    free: Collection[str] = FREE_ON_RESUME,
-) -> Path | None:
+def finetune(settings: FinetuningSettings, task: Task | None = None, devices: Devices | None = None) -> Path | None:
     """Trains a model, from the last checkpoint if there is one, and writes the best model's predictions.
 
-    Each of several seeds trains in a folder `seed-N`; the folder above gets the best one's model and `summary.json`. A
-    resumed run may change the settings in `free`.
+    Each of several seeds trains in a folder `seed-N`; the folder above gets the best one's model and `summary.json`.
 
     Returns:
         The model folder; None if the run stopped early and can be resumed.
@@ -58,18 +52,16 @@ def finetune(
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
-        return _finetune(settings, task, devices, started, free)
-    check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
+        return _finetune(settings, task, devices, started)
+    _check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
     with run_folder.trial_folder(Path(settings.output_dir), devices) as folder:
-        _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started, free)
+        _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started)
     if devices.is_chief:
         print("dry run: everything worked; nothing was kept")
     return Path(settings.output_dir)
 
 
-def _finetune(
-    settings: FinetuningSettings, task: Task | None, devices: Devices, started: float, free: Collection[str]
-) -> Path | None:
+def _finetune(settings: FinetuningSettings, task: Task | None, devices: Devices, started: float) -> Path | None:
     run = prepare(settings, task)
     size = min(run.settings.train_batch_size, len(run.train))
     parts = run.settings.gradient_accumulation_steps
@@ -83,7 +75,6 @@ def _finetune(
         if len(folders) > 1 and devices.is_chief:
             print(f"seed {seed}:")
         training = Finetuning(_of_seed(run, seed, folder), devices, started)
-        training.free = free
         if not training.run():
             return None
         if devices.is_chief:
@@ -117,16 +108,14 @@ def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
     return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
 
 
-def check_claims(
-    settings: FinetuningSettings, task: Task | None, devices: Devices, free: Collection[str] = FREE_ON_RESUME
-) -> None:
+def _check_claims(settings: FinetuningSettings, task: Task | None, devices: Devices) -> None:
     """Raises UserError if the output folder, or a seed's, holds a run with other settings."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
         run = prepare(settings, task)
         for seed, folder in folders.items():
             training = Finetuning(_of_seed(run, seed, folder), devices, 0.0)
-            run_folder.check_claim(folder, training.settings, free, training.facts())
+            run_folder.check_claim(folder, training.settings, training.free, training.facts())
 
 
 class Finetuning(Training):

@@ -1,6 +1,6 @@
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,10 @@ _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words",
 _MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
 
 
-def pretrain(
-    settings: PretrainingSettings,
-    devices: Devices | None = None,
-    stop_step: int | None = None,
-    free: Sequence[str] = FREE_ON_RESUME,
-) -> Path:
+def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
-    The run stops after `stop_step`, as it does after `max_hours`. A resumed run may change the settings in `free`.
+    The run stops after `stop_step`, as it does after `max_hours`.
 
     Raises:
         UserError: unusable data or settings.
@@ -47,7 +42,7 @@ def pretrain(
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
     training = Pretraining(settings, devices, started)
-    training.stop_step, training.free = stop_step, free
+    training.stop_step = stop_step
     training.run()
     return training.folder
 

@@ -13,7 +13,7 @@ mkdir -p "$out"
 
 compress() {  # NAME FLAGS...
     python -m albert_tf.compress --model="$model" --output_dir="$out/$1" --text="$out/data/text/*.txt" \
-        --nosplit_sentences --vocab_from=corpus --max_seq_length=96 --dtype_policy=$policy --notable "${@:2}"
+        --nosplit_sentences --vocab_from=corpus --max_seq_length=96 --dtype_policy=$policy "${@:2}"
 }
 # 7.0 million parameters in three steps and in six; 3.4 million in three.
 compress three --layers=3 --plan=1x2+1 --embedding_size=112 --vocab_size=27841 --lora_rank=4 --num_train_steps=5800 \
@@ -32,5 +32,7 @@ train_on_pairs() {  # NAME STEPS
 train_on_pairs three 600
 train_on_pairs six 400
 
-python -m benchmarks.embedding_quality --data_dir="$sets" --output_dir="$out/quality" \
-    --models="$model,$out/three,$out/three_pairs,$out/six,$out/six_pairs,$out/tiny"
+for judged in "$model" "$out"/{three,three_pairs,six,six_pairs,tiny}; do
+    python -m albert_tf.run_evaluation --model="$judged" --suite=embeddings --data_dir="$sets" \
+        --output_dir="$out/quality/$(basename "$judged")"
+done

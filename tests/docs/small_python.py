@@ -14,10 +14,10 @@ SMALL = {
         **{"num_train_steps": "2", "learning_rate": "0.001", "memory_gb": "4"},
         **{"second_from_step": "1", "second_train_batch_size": "4"},
     },
-    "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96"},
+    "albert_tf.run_finetuning": {"num_train_steps": "2", "num_train_epochs": "0", "max_seq_length": "96"},
     "albert_tf.compress": {
         **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "70", "max_seq_length": "32"},
-        **{"num_train_steps": "2", "task_train_steps": "2"},
+        **{"num_train_steps": "2"},
     },
     "serving.benchmark": {"seconds": "0.3", "lengths": "8"},
 }

@@ -1,37 +1,13 @@
-"""Text, tasks and models to make smaller, of a size that takes seconds."""
+"""Text, a task and models to make smaller, of a size that takes seconds."""
 
 import keras
 import numpy as np
 import pytest
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
-from albert_tf.compression import run as running
-from albert_tf.compression import start
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.compression.start import TableRow
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, WORDS, write
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def untimed():
-    """A report measures milliseconds a row, which are no business of tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "milliseconds", lambda model: 1.0)
-        yield
-
-
-@pytest.fixture
-def unmeasured(monkeypatch):
-    """Runs whose models are not scored: each is 0.7 accurate, or what `unmeasured[title]` says."""
-    scores = {}
-
-    def row_of(title, *_):
-        return TableRow(title, 1, {"accuracy": scores.get(title, 0.7), "spearman": 0.7, "likeness": 1.0})
-
-    monkeypatch.setattr(running, "row_of", row_of)
-    monkeypatch.setattr(start, "row_of", row_of)
-    return scores
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +17,7 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    """Text, a pair task with numbers, and a task of classes."""
+    """Text, and a pair task with numbers."""
     folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
 
     def sentence():
@@ -49,15 +25,8 @@ def data(tmp_path_factory):
 
     (folder / "text.txt").write_text("\n".join(sentence() for _ in range(60)) + "\n")
     (folder / "pairs").mkdir()
-    (folder / "classes").mkdir()
-    for split in ("train", "dev"):
-        pairs = [(sentence(), sentence()) for _ in range(40)]
-        shared = [len(set(one.split()) & set(two.split())) for one, two in pairs]
-        lines = [f"{one}\t{two}\t{number}" for (one, two), number in zip(pairs, shared)]
-        (folder / "pairs" / f"{split}.tsv").write_text("text\tother\tlabel\n" + "\n".join(lines) + "\n")
-        texts = [sentence() for _ in range(100)]
-        lines = [f"{text}\t{'yes' if 'fine' in text else 'no'}" for text in texts]
-        (folder / "classes" / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    lines = [f"{sentence()}\t{sentence()}\t{number}" for number in range(40)]
+    (folder / "pairs" / "train.tsv").write_text("text\tother\tlabel\n" + "\n".join(lines) + "\n")
     return folder
 
 
@@ -71,7 +40,7 @@ def embedder(tokenizer, tmp_path_factory):
 @pytest.fixture(scope="session")
 def settings(embedder, data):
     return CompressSettings(
-        model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2, table=False,
-        task="regression", data_dir=str(data / "pairs"), second_text_column="other", held_out_rows=16,
-        max_seq_length=16, num_train_steps=6, train_batch_size=16, learning_rate=5e-3, save_checkpoints_steps=6,
+        model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2,
+        held_out_rows=16, max_seq_length=16, num_train_steps=6, train_batch_size=16, learning_rate=5e-3,
+        save_checkpoints_steps=6,
     )  # fmt: skip

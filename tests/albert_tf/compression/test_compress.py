@@ -8,20 +8,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
-from albert_tf.compression import distillation, quality, start
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder, compress
+from albert_tf.compression import distillation
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
-from albert_tf.compression.report import milliseconds, worse_than_start
 from albert_tf.compression.taught import taught
-from albert_tf.compression.text import task_of
+from albert_tf.compression.text import make_rows, task_of
 from albert_tf.index import identity
 from albert_tf.loading import load
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
-from tests.albert_tf.refusals import assert_refused, changed, lines, refused
+from tests.albert_tf.refusals import assert_refused, changed, lines
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -44,14 +43,8 @@ def test_an_ordinary_model_folder_and_its_report(straight, settings):
     assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
     assert loaded.predict(["a fine film"]).shape == (1, 16)
     report = report_of(straight)
-    assert report["measured"] == "regression spearman by cosine"
     assert report["parameters"]["compressed"] == loaded.model.count_params() < report["parameters"]["as it is"]
-    assert report["table"][0]["scores"]["likeness"] == pytest.approx(1)
-    start, end = (report["phases"][name]["scores"]["likeness"] for name in ("start", "text"))
-    assert end > start
-    assert milliseconds(loaded.model) > 0
-    page = (straight / "compress.html").read_text()
-    assert "<img" in page and "distilled on text" in page
+    assert report["likeness"]["untrained"] < report["likeness"]["trained"] < 1
     assert STORED and not list((straight / "text_phase").glob("taught.*"))
 
 
@@ -68,60 +61,14 @@ def test_a_teacher_with_dropout_is_known_again_by_its_weights():
 @pytest.mark.slow
 def test_words_and_relations_of_a_pretrained_model_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
     teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
-    flags = f"--model={teacher} --output_dir={tmp_path}/out --task= --data_dir= --relations_weight=1"
+    flags = f"--model={teacher} --output_dir={tmp_path}/out --relations_weight=1"
     flags += " --num_train_steps=3 --save_checkpoints_steps=3 --vocab_from=corpus --map_states --block=best"
     folder = running.run(changed(settings, flags))
-    loaded, report = load(folder), report_of(folder)
-    assert isinstance(loaded.model, AlbertPretrainer) and report["measured"] == "likeness"
+    loaded = load(folder)
+    assert isinstance(loaded.model, AlbertPretrainer)
     assert "relations,words" in (folder / "text_phase" / "history.csv").read_text().splitlines()[0]
     assert not set(UNREAD) & set(loaded.tokenizer.pieces) and set(WORDS) <= set(loaded.tokenizer.pieces)
     assert loaded.model.encoder.config.vocab_size == loaded.tokenizer.vocab_size < len(PIECES)
-    assert report["table"][1]["title"] == f"vocabulary of {loaded.tokenizer.vocab_size} pieces"
-
-
-@pytest.mark.slow
-def test_a_probe_measures_what_has_no_head_and_with_other_data_again(settings, data, tmp_path):
-    other = shutil.copytree(data / "classes", tmp_path / "classes")
-    (other / "dev.tsv").write_text("\n".join((other / "dev.tsv").read_text().splitlines()[:20]) + "\n")
-    flags = f"--output_dir={tmp_path}/out --task=classification --second_text_column= --num_train_steps=0"
-    first, second = (
-        report_of(running.run(changed(settings, f"{flags} --data_dir={folder}")))
-        for folder in (data / "classes", other)
-    )
-    assert first["measured"] == "classification accuracy by a linear probe"
-    (one, *_), (two, *_) = (report["table"] for report in (first, second))
-    assert 0.6 < one["scores"]["accuracy"] <= 1 and one["scores"]["accuracy"] != two["scores"]["accuracy"]
-    assert one["scores"]["likeness"] == pytest.approx(two["scores"]["likeness"])
-
-
-def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, unmeasured, monkeypatch, capsys):
-    settings = changed(settings, f"--output_dir={tmp_path}/out --table --num_train_steps=0")
-    monkeypatch.setattr(start, "compress", lambda model, *_: model)
-    measured, row_of = [], start.row_of
-
-    def interrupted(title, *rest):
-        if len(measured) == 3:
-            raise KeyboardInterrupt
-        measured.append(title)
-        return row_of(title, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(start, "row_of", interrupted)
-        patch.setattr(running, "row_of", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            running.run(settings)
-    table = tmp_path / "out" / "table.json"
-    whole = json.loads(table.read_text())
-    for damage in ({"rows": [1]}, {"rows": [{"title": "a"}]}, {"rows": None}):
-        table.write_text(json.dumps(whole | damage))
-        with refused("table.json' is damaged; remove it"):
-            running.run(settings)
-    table.write_text(json.dumps(whole))
-    capsys.readouterr()
-    titles = [row["title"] for row in report_of(running.run(settings))["table"]]
-    said = capsys.readouterr().out
-    assert titles[:3] == measured and len(titles) > 4
-    assert [title for title in titles if f"  {title} " in said] == titles[3:]
 
 
 @pytest.mark.parametrize(("gigabytes", "asked"), [(0, 0), (1, 1)])
@@ -144,13 +91,6 @@ def test_after_each_block_of_a_layer_there_is_a_state_to_learn(settings, tokeniz
     assert distillation.TextDistillation(settings, lesson, None, Devices(), 0.0).states == [0, 1, 2, 3, 4]
 
 
-def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
-    monkeypatch.setattr(quality, "SCORED_EXAMPLES", 12)
-    task = task_of(settings)
-    scored = quality.Quality(task, False, [], 16, 8).examples
-    assert scored == task.read("dev")[::4]
-
-
 # What is compressed, and then the flags.
 REFUSED = r"""
 embedder | --output_dir=MODEL => is the folder of --model, which would be lost
@@ -158,7 +98,6 @@ embedder | --embedding_size=0 --plan=none --lora_rank=16 => nothing of .* would 
 embedder | --train_batch_size=60 --gradient_accumulation_steps=4 --held_out_rows=21 => a batch of .* rows in 4 par
 embedder | --held_out_rows=500 => different texts are too few to hold out 500
 embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25.*--model=longer
-embedder | --task_train_steps=600 => --task_train_steps=600 is of a second phase
 pre-norm | --relations_weight=1 => --relations_weight=1 compares the values
 classifier | --states_weight=0 => can teach has a weight; give --states_weight=1
 bare | => holds no tokenizer; put its vocabulary
@@ -216,7 +155,66 @@ def test_a_model_teaches_what_it_is_used_for(settings):
         assert_refused(line, settings, lambda asked, teacher=teacher: lessons_of(asked, teacher))
 
 
-def test_training_that_makes_the_model_worse_is_warned_of():
-    begun, worse = (start.TableRow("cut", 10, {"f1": value, "likeness": 0.1}) for value in (0.75, 0.7))
-    assert worse_than_start(begun, worse, "f1").startswith("training made the model worse: f1 0.7500 without training,")
-    assert worse_than_start(worse, begun, "f1") == worse_than_start(begun, begun, "f1") == ""
+def test_a_finished_run_is_found_again_and_a_loss_by_training_is_warned_of(
+    settings, straight, tmp_path, capsys, caplog
+):
+    folder = shutil.copytree(straight, tmp_path / "moved")
+    likeness = iter([0.75, 0.7])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.CompressionInput, "score", lambda *_: next(likeness))
+        compress.main(changed(settings, f"--output_dir={folder}"))
+    said = capsys.readouterr()
+    assert f"{folder}/text_phase is trained already (6 steps)" in said.out
+    assert "likeness 0.7500 without training, 0.7000 after it" in said.out
+    assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
+    assert "training made the model less like the whole one" in caplog.text
+
+
+@pytest.fixture
+def tuned(settings, data, tokenizer, tmp_path):
+    """Settings for a model that was fine-tuned on pairs, which learns from its task's texts."""
+    model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 1)
+    task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
+    (tmp_path / "teacher").mkdir()
+    teacher = write(tmp_path / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"spearman": 0.123})
+    flags = f"--model={teacher} --output_dir={tmp_path}/out --text= --task=regression --data_dir={data}/pairs"
+    return changed(settings, f"{flags} --second_text_column=other --vocab_from=corpus")
+
+
+def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(tuned, settings):
+    work, task = running.prepare(tuned), task_of(tuned)
+    assert set(WORDS) <= set(work.tokenizer.pieces) and not set(UNREAD) & set(work.tokenizer.pieces)
+    examples = list(task.stream("train"))
+    texts = [tuple(example.texts) for example in examples]
+    assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(texts)
+    ours, theirs = make_rows(texts, work.tokenizer, 16), task.rows(examples, work.tokenizer, 16, training=True)
+    for name, array in ours.tokens.items():
+        count = sum(ours.lengths)
+        assert array.read(0, count).tolist() == theirs.tokens[name].read(0, count).tolist()
+    single = running.prepare(changed(tuned, f"--model={settings.model}"))
+    assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
+
+
+def test_a_fine_tuned_model_keeps_its_head_and_its_task_but_not_its_scores(tuned, settings):
+    folder = running.run(changed(tuned, "--num_train_steps=0"))
+    loaded, whole = load(folder), load(tuned.model)
+    np.testing.assert_array_equal(loaded.model.head.kernel, whole.model.head.kernel)
+    assert loaded.task == {name: value for name, value in whole.task.items() if name != "metrics"}
+    # Another model in its folder is not told of the task.
+    running.run(changed(settings, f"--output_dir={folder} --num_train_steps=0"))
+    assert not (folder / "task.json").exists()
+
+
+def test_texts_of_several_labels_are_learned_from(tuned, data, tmp_path):
+    texts = (data / "text.txt").read_text().splitlines()
+    lines = (json.dumps({"text": text, "label": ["yes", "no"]}) + "\n" for text in texts)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text("".join(lines))
+    tuned = changed(tuned, f"--task=multilabel --data_dir={tmp_path}/data --second_text_column=")
+    assert len(running.prepare(tuned).texts.held_out) == 16
+
+
+def test_single_texts_are_no_lesson_for_a_model_of_pairs(tuned):
+    line = "--second_text_column= => fine-tuned on rows of 2 texts, and --data_dir=.* has rows of 1; give the columns'"
+    assert_refused(line, tuned, running.run)
+    assert not Path(tuned.output_dir).exists()

@@ -8,7 +8,7 @@ from albert_tf.checkpoints.narrowing import narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of, keep_layers, table
+from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of, keep_layers
 from tests.albert_tf.refusals import assert_refused, lines
 from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
@@ -44,7 +44,8 @@ REFUSED = r"""
 --plan=x => is no part of a plan
 --energy=0.9 --embedding_size=8 => --energy and --embedding_size both say
 --task=sst2 => --task and --data_dir belong together
---text= => give --text='corpus/\*.txt', or --task and --data_dir
+--text= => give the texts to learn from: --text='corpus/\*.txt', or --task and --data_dir
+--task=sst2 --data_dir=d => or --task and --data_dir, not both
 --vocab_size=5 => --vocab_size needs --vocab_from
 --embedding_size=17 => embedding size 17 must be from 1 to below the model's 16
 --intermediate_size=24 => intermediate size 24 must be from 1 to below the model's 24
@@ -138,15 +139,3 @@ def test_heads_stay_and_an_embedders_pooler_goes(encoder):
     assert small(FEATURES).shape == (2, 3) and small.encoder.config.embedding_size == 8
     kernels = [one.head_variables()["classifier/kernel"] for one in (small, model)]
     np.testing.assert_array_equal(*kernels)
-
-
-def test_the_table_goes_rank_by_rank_and_plan_by_plan(encoder):
-    cut = cut_of(settings(embedding_size=8, lora_rank=2), encoder)
-    measures = table(encoder, cut, lambda model: {"size": model.count_params()}, lambda model: 0.0)
-    rows = [measure() for measure in measures]
-    assert [row.title for row in rows] == [
-        "embeddings of 8", "plan 1x4, not aligned", "plan 1x4", "plan 1x2+1x2", "plan 1x3+1", "plan 1+1x2+1",
-        "plan 1x4 of the best", "plan 1x4, low rank 2", "plan 1x2+1x2, low rank 2", "plan 1x3+1, low rank 2",
-        "plan 1+1x2+1, low rank 2", "embeddings of 8, plan 1x4, low rank 2",
-    ]  # fmt: skip
-    assert all(row.scores["size"] == row.parameters < encoder.count_params() for row in rows)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertConfig, load
-from albert_tf.compression.settings import CompressSettings
-from albert_tf.compression.text import task_of
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
@@ -81,8 +79,6 @@ def test_other_ways_of_training_are_refused(tmp_path, trained):
     AlbertClassifier(CONFIG, 3, labels=LABELS).save(one)
     for line in lines(REFUSED.replace("TRAINED", str(trained)).replace("ONE", str(one))):
         assert_refused(line, settings, finetuning.finetune)
-    with pytest.raises(UserError, match="--task=multilabel is not offered here"):
-        task_of(CompressSettings(model=str(trained), output_dir="x", task="multilabel", data_dir=settings.data_dir))
     model = AlbertClassifier(AlbertConfig.named("albert_tiny"), 3, multi_label=True)
     with pytest.raises(UserError, match="leave it out for --task=multilabel"):
         load_teacher("", model, None, 16, None)

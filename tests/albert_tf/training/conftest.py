@@ -37,18 +37,13 @@ def trained(made_once, place):
         try:
             settings = trainers.settings_of(name, place, trained)
             with pytest.MonkeyPatch.context() as patch:
-                for phase in ("text_phase", "task_phase") if name == "compression" else ("",):
-                    killed = folder / f"killed {phase}".strip()
-                    trainers.at_step(patch, 3, lambda _, to=killed: trainers.copy(folder / "whole", to), phase)
+                trainers.at_step(patch, 3, lambda _: trainers.copy(folder / "whole", folder / "killed"))
                 trainers.train(name, settings, folder / "whole")
         finally:
             tf.config.run_functions_eagerly(before)
 
     def trained(name, killed=False):
-        # Both phases of a compression are of one run.
-        run, _, phase = name.partition(", ")
-        folder = made_once(f"run {run}", lambda folder: make(run, folder))
-        return folder / (f"killed {phase}".strip() + "_phase" * bool(phase) if killed else "whole")
+        return made_once(f"run {name}", lambda folder: make(name, folder)) / ("killed" if killed else "whole")
 
     return trained
 

@@ -1,6 +1,5 @@
 """The contract of all trainers: a run that was cut off and begun again equals the one that was not, to the bit."""
 
-import contextlib
 import dataclasses
 import io
 import signal
@@ -17,12 +16,12 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 # How a run ends before its time, and the step that it goes on from: all were cut off after the third.
 KILLS = {"kill -9": 2, "SIGTERM": 3, "Ctrl-C": 3, "failed evaluation": 2, "time budget": 3}
-# Each trainer and each way; the others are slow. Distillation, pairs and a compression's second phase are fine-tunings.
+# Each trainer and each way; the others are slow. Distillation and pairs are fine-tunings.
 # From a damaged checkpoint a run goes on as after a kill -9 (test_resumable.py); a run that its budget stops is
 # evaluated there, and this one has no data.
 DEFAULT = {
     ("masked", "Ctrl-C"), ("two phases", "time budget"), ("permutation", "kill -9"), ("packed", "failed evaluation"),
-    ("distillation", "SIGTERM"), ("compression, text", "kill -9"),
+    ("distillation", "SIGTERM"), ("compression", "kill -9"),
 }  # fmt: skip
 CASES = [
     pytest.param(name, kill, marks=[pytest.mark.slow] * ((name, kill) not in DEFAULT), id=f"{name}-{kill}")
@@ -92,33 +91,21 @@ def cut_off(name, kill, settings, trained, folder, patch, capsys):
             train(name, settings, folder)
     elif kill != "kill -9":
         number, ends = (signal.SIGTERM, SystemExit) if kill == "SIGTERM" else (signal.SIGINT, KeyboardInterrupt)
-        at_step(patch, 3, send(number), kind.phase)
+        at_step(patch, 3, send(number))
         with pytest.raises(ends) as ended:
             train(name, settings, folder)
         assert ends is KeyboardInterrupt or ended.value.code == 143
 
 
-class Ended(Exception):
-    pass
-
-
-def end(folder):
-    raise Ended
-
-
-# The first of a trainer makes its uninterrupted run as well: of a compression two phases and what they begin from, 8 s.
+# The first of a trainer makes its uninterrupted run as well: of a compression also what it begins from.
 @pytest.mark.parametrize(("name", "kill"), CASES)
 def test_cut_off_and_begun_again_equals_uninterrupted(name, kill, run_settings, trained, tmp_path, monkeypatch, capsys):
     settings, folder = run_settings(name), tmp_path / "run"
     with monkeypatch.context() as patch:
         cut_off(name, kill, settings, trained, folder, patch, capsys)
     capsys.readouterr()
-    of_phase = "text_phase" if KINDS[name].phase == "text_phase" else ""
-    with monkeypatch.context() as patch, contextlib.suppress(Ended):
-        if of_phase:  # What follows begins from this phase's model alone, and is the other phase's case.
-            at_step(patch, 1, end, "task_phase")
-        train(name, settings, folder)
+    train(name, settings, folder)
     assert f"Resuming at step {KILLS[kill]} of 4" in capsys.readouterr().out
     # What a signal ends between two rows, a pre-training alone adds up further.
     is_cut = kill in ("SIGTERM", "Ctrl-C") and KINDS[name].evaluates is not Pretraining
-    assert_same_run(trained(name) / of_phase, folder / of_phase, kill, is_cut)
+    assert_same_run(trained(name), folder, kill, is_cut)

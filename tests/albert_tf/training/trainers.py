@@ -9,8 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from albert_tf.compression import run as compression
 from albert_tf.compression.distillation import TextDistillation
 from albert_tf.compression.settings import CompressSettings
@@ -23,11 +21,10 @@ from tfrecords import create_pretraining_data
 
 
 class Kind(NamedTuple):
-    """How runs of a kind are trained, what evaluates them, and where in the run's folder their checkpoints lie."""
+    """How runs of a kind are trained, and what evaluates them."""
 
     train: Any
     evaluates: type
-    phase: str = ""
 
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -36,8 +33,7 @@ TUNED = Kind(finetuning.finetune, finetuning.Finetuning)
 KINDS = {
     **dict.fromkeys(("masked", "two phases", "permutation", "packed", "halting", "equilibrium"), MASKED),
     **dict.fromkeys(("fine-tuning", "parts of fine-tuning", "distillation", "pairs"), TUNED),
-    "compression, text": Kind(compression.run, TextDistillation, "text_phase"),
-    "compression, task": Kind(compression.run, finetuning.Finetuning, "task_phase"),
+    "compression": Kind(compression.run, TextDistillation),
 }
 # By the name of a run of pre-training: its records, and what its settings and its configuration have otherwise.
 PRETRAINED = {
@@ -115,12 +111,11 @@ def settings_of(name: str, place, trained) -> Any:
     if name == "pairs":
         # In two parts, whose vectors are compared; most texts are in several rows.
         task |= dict(task="pairs", data_dir=str(place("pairs")), gradient_accumulation_steps=2, symmetric=True)
-    if name.startswith("compression"):
+    if name == "compression":
         return CompressSettings(
-            model=str(trained("fine-tuning")), vocab_from="corpus", table=False, held_out_rows=16,
-            text=f"{place('classes')}/text.txt",
-            max_seq_length=16, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=2, task_train_steps=4,
-            task_train_batch_size=16, **task,
+            model=str(trained("fine-tuning")), vocab_from="corpus", held_out_rows=16, output_dir="",
+            text=f"{place('classes')}/text.txt", num_train_steps=4,
+            max_seq_length=16, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=2,
         )  # fmt: skip
     changes = {"gradient_accumulation_steps": 2} if name == "parts of fine-tuning" else {}
     changes |= {"teacher": str(trained("fine-tuning"))} if name == "distillation" else {}
@@ -133,11 +128,7 @@ def settings_of(name: str, place, trained) -> Any:
 
 def train(name: str, settings, folder: Path):
     """Trains in a folder, or goes on there."""
-    run = {"compression": "compression, text"}.get(name, name)
-    with pytest.MonkeyPatch.context() as patch:
-        # What the machine can do decides nothing.
-        patch.setattr(compression, "milliseconds", lambda model: 1.0)
-        return KINDS[run].train(dataclasses.replace(settings, output_dir=str(folder)))
+    return KINDS[name].train(dataclasses.replace(settings, output_dir=str(folder)))
 
 
 def pretrain(settings, folder: Path, **changes) -> Path:
@@ -151,15 +142,14 @@ def history(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def at_step(patch, number: int, act, phase: str = "") -> None:
-    """Has `act(folder)` called after update `number` of the runs in folders that end in `phase`."""
+def at_step(patch, number: int, act) -> None:
+    """Has `act(folder)` called after update `number` of a run."""
     step = loop.TrainingReport.step
 
     def called(self, *arguments):
         step(self, *arguments)
-        folder = self.history.path.parent
-        if self.bar.n == number and folder.name.endswith(phase):
-            act(folder)
+        if self.bar.n == number:
+            act(self.history.path.parent)
 
     patch.setattr(loop.TrainingReport, "step", called)
 
