@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, padded_length, text_rows
-from albert_tf.tasks.tables import whole_characters
+from albert_tf.tasks.tables.reading import whole_characters
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer

@@ -12,10 +12,10 @@ from typing import ClassVar
 from albert_tf.choices import ALLOW_PICKLE_HELP, VECTORS
 from albert_tf.hub import check_model
 from albert_tf.index_files import saved_source
-from albert_tf.tasks.columns import find_column
-from albert_tf.tasks.table_files import SUFFIXES
-from albert_tf.tasks.tables import read_table
-from albert_tf.tasks.values import text_of
+from albert_tf.tasks.tables.columns import find_column
+from albert_tf.tasks.tables.folders import SUFFIXES
+from albert_tf.tasks.tables.reading import read_table
+from albert_tf.tasks.tables.values import text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from albert_tf.tasks import parquet
-from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
-from albert_tf.tasks.tables import DataRow, Table, read_table
-from albert_tf.tasks.values import number_of, text_of
+from albert_tf.tasks.tables import parquet
+from albert_tf.tasks.tables.folders import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
+from albert_tf.tasks.tables.reading import DataRow, Table, read_table
+from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_gzipped
 

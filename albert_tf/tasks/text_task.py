@@ -9,14 +9,14 @@ from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
-from albert_tf.tasks.cells import listed as listed_cell
-from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
+from albert_tf.tasks.tables.cells import listed as listed_cell
+from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
-from albert_tf.tasks.table_files import SUFFIXES, find_table
-from albert_tf.tasks.tables import DataRow, Table, read_table, write_table
+from albert_tf.tasks.tables.folders import SUFFIXES, find_table
+from albert_tf.tasks.tables.reading import DataRow, Table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
-from albert_tf.tasks.values import class_of, number_of, text_of
+from albert_tf.tasks.tables.values import class_of, number_of, text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer

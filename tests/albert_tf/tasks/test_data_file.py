@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 
 from albert_tf import run_finetuning
-from albert_tf.tasks.data_file import FileOptions, open_data_file
+from albert_tf.tasks.tables.data_file import FileOptions, open_data_file
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
@@ -128,7 +128,7 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
 @pytest.mark.parametrize("encoding", ["", "cp1252"])
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
     """And a damaged archive."""
-    monkeypatch.setattr("albert_tf.tasks.encodings.LONGEST_LINE", 2**16)
+    monkeypatch.setattr("albert_tf.tasks.tables.lines.LONGEST_LINE", 2**16)
     whole = (table() + "x" * 2**17).encode(encoding or "utf-8")
     damaged = bytearray(gzip.compress(table().encode(encoding or "utf-8")))
     damaged[len(damaged) // 3] ^= 0xFF
@@ -188,7 +188,7 @@ def test_pairs_and_words_are_split_by_their_texts(tmp_path):
 
 
 def test_of_all_rows_one_label_in_thousand_is_held_out_too():
-    from albert_tf.tasks.data_file import hold_out
+    from albert_tf.tasks.tables.data_file import hold_out
 
     labels = [("rare",) if number < 20 else ("often",) for number in range(20_000)]
     held_out = hold_out(np.random.default_rng(0).permutation(20_000), labels, 0.1)

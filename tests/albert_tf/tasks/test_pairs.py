@@ -18,7 +18,7 @@ from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
-from albert_tf.tasks.pair_file import PairExample, keys_of, open_pairs
+from albert_tf.tasks.tables.pair_file import PairExample, keys_of, open_pairs
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order

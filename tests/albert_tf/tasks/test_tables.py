@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.table_files import find_table
-from albert_tf.tasks.tables import read_table, write_table
+from albert_tf.tasks.tables.folders import find_table
+from albert_tf.tasks.tables.reading import read_table, write_table
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 

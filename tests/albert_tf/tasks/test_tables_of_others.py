@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.tasks.cells import is_list, listed
+from albert_tf.tasks.tables.cells import is_list, listed
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.table_files import warn_of_unused
-from albert_tf.tasks.tables import read_table
+from albert_tf.tasks.tables.folders import warn_of_unused
+from albert_tf.tasks.tables.reading import read_table
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from albert_tf.tasks import cells
-from albert_tf.tasks.tables import DataRow, Table
+from albert_tf.tasks.tables import cells
+from albert_tf.tasks.tables.reading import DataRow, Table
 from tfrecords.base.errors import UserError
 
 # The largest number that float32, in which models learn, holds.

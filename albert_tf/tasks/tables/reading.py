@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.tasks import parquet
-from albert_tf.tasks.encodings import decoded_lines, limited
-from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
+from albert_tf.tasks.tables import parquet
+from albert_tf.tasks.tables.lines import decoded_lines, limited
+from albert_tf.tasks.tables.table_format import PUBLISHED, TableFormat, find_format, other_separator
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import (

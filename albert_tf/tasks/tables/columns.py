@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.tasks import cells
-from albert_tf.tasks.table_format import other_separator
-from albert_tf.tasks.values import label_text
+from albert_tf.tasks.tables import cells
+from albert_tf.tasks.tables.table_format import other_separator
+from albert_tf.tasks.tables.values import label_text
 from tfrecords.base.errors import UserError
 
 # Names that identify a column, in any case. The first of each wins if there are others.
