@@ -12,8 +12,7 @@ from albert_tf.choices import PAIR_LOSSES
 from albert_tf.tasks.tables.columns import optional_column
 from albert_tf.tasks.tables.data_file import FileOptions, columns_of, some_held_out, text_key
 from albert_tf.tasks.tables.folders import find_table, own_stems, train_file
-from albert_tf.tasks.tables.table_format import other_separator
-from albert_tf.tasks.tables.reading import DataRow, Table, read_table
+from albert_tf.tasks.tables.reading import DataRow, Table, other_separator, read_table
 from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_json_lines

@@ -1,39 +1,38 @@
 """Tables with named columns; docs/reference/tasks.md says which are accepted."""
 
 import csv
-import gzip
 import itertools
 import json
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.tasks.tables import parquet
-from albert_tf.tasks.tables.lines import decoded_lines, limited
-from albert_tf.tasks.tables.table_format import PUBLISHED, TableFormat, find_format, other_separator
+from albert_tf.tasks.tables.lines import read_lines
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
-from tfrecords.base.text_files import (
-    LONGEST_LINE,
-    encoding_of,
-    ending,
-    foreign_kind,
-    is_gzipped,
-    is_json_lines,
-    read_head,
-)
+from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.text_files import LONGEST_LINE, ending, is_json_lines
 
+PARQUET = ".parquet"
+_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
+# Excel's Unicode text ends in .txt.
+SEPARATED = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t", ".psv": "|"}
 # A cell may be a whole document; the csv module's own limit is 128 kB.
 csv.field_size_limit(LONGEST_LINE)
+# The line that Excel writes and reads above the header: sep=;
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*')
+# Characters of a file that determine its separator.
+_HEAD_CHARACTERS = 1 << 16
+# A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
+_CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
+_QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
+# Names with the same separator between all of them. A line with a blank is more likely a text than a header.
+_NAMES = re.compile(r"\w+([^\w\s]+)\w+(?:\1\w+)*")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A training file is read twice, for its classes and for its rows.
 _WARNED: set[Path] = set()
-# Bytes of a file that determine the name of another encoding.
-_ENCODING_BYTES = 1 << 16
 
 
 class DataRow(NamedTuple):
@@ -51,7 +50,7 @@ class Table(NamedTuple):
     rows: Iterator[DataRow]
 
     def wrong(self, row: DataRow, what: str, fix: str = "fix the row") -> UserError:
-        place = "row" if ending(self.path) == parquet.ENDING else "line"
+        place = "row" if ending(self.path) == PARQUET else "line"
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {fix}")
 
     def require(self, columns: Sequence[str], fix: str = "name the columns so") -> "Table":
@@ -81,72 +80,137 @@ def read_table(
     """Reads separated cells, JSON lines (both optionally gzipped) or Parquet, according to the file's ending.
 
     `header` names the columns of a file without a header line; `published` is for GLUE's files, whose cells are never
-    quoted. An `encoding` of "" means the byte-order mark's; None, or no mark, means UTF-8.
+    quoted. `encoding` is as in `read_lines`.
     """
-    if ending(path) == parquet.ENDING:
-        columns, values = parquet.read(path)
-        _check_names(f"'{path}'", columns)
-        return _checked(path, (DataRow(number, row) for number, row in enumerate(values, 1)), columns)
+    if ending(path) == PARQUET:
+        return _table(path, *_parquet(path))
     if is_json_lines(path):
         return read_json_lines(path, encoding)
-    written = PUBLISHED if published else find_format(path, lambda: _lines(path, encoding))
-    if written.doubtful and path not in _WARNED:
-        _WARNED.add(path)
-        logging.warning(
-            "'%s' line %d: a cell begins and ends with a quotation mark; marks are read as text, since no cell shows "
-            'that they are not, as one with "" or a tab in it would',
-            path,
-            written.doubtful,
-        )
-    lines = itertools.islice(_lines(path, encoding), written.skipped, None)
-    cells = _csv_cells(path, lines, written) if written.quoted else _tab_cells(lines, written)
-    return _columns(path, _filled(cells), header, skip_broken)
+    rows = _filled(_cells(path, encoding, published))
+    if header is None:
+        _, header = next(rows, (0, ()))
+        if any("\r" in name for name in header):
+            raise _carriage_return(path, 1)
+    return _table(path, header, _rows(path, rows, header, skip_broken))
 
 
-def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
-    if encoding is not None and (found := decoded_lines(path, encoding)):
-        yield from found
+def read_json_lines(path: Path, encoding: str | None = None) -> Table:
+    """Reads a file with one JSON object per line."""
+    return _table(path, None, _objects(path, encoding))
+
+
+def _table(path: Path, columns: Sequence[str] | None, rows: Iterator[DataRow]) -> Table:
+    if columns and len(set(columns)) < len(columns):
+        place = " line 1" * (ending(path) != PARQUET)
+        raise UserError(f"'{path}'{place}: a column is there twice in {', '.join(columns)}; rename one")
+    first = next(rows, None)
+    if first is None:
+        raise UserError(f"'{path}' holds no rows; give a file with at least one")
+    return Table(path, tuple(first.values if columns is None else columns), itertools.chain([first], rows))
+
+
+def _cells(path: Path, encoding: str | None, published: bool) -> Iterator[tuple[int, list[str]]]:
+    separator, quoted, skipped = ("\t", False, 0) if published else _format(path, encoding)
+    lines = itertools.islice(read_lines(path, encoding), skipped, None)
+    if not quoted:
+        for number, line in enumerate(lines, 1 + skipped):
+            line = line.rstrip("\r\n")
+            yield number, line.split("\t") if line else []
         return
-    opener: Callable = gzip.open if is_gzipped(path) else open
-    number = 0
-    try:
-        if kind := foreign_kind(read_head(path)):
-            raise UserError(f"'{path}' is {kind}, no table in UTF-8; write it as CSV or JSON lines in UTF-8")
-        with opener(path, "rb") as file:
-            for number, line in enumerate(limited(file, path), 1):
-                # Some published files begin with a byte order mark.
-                try:
-                    yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    what = encoding_of(line + file.read(_ENCODING_BYTES), most=0) or error.reason
-                    codec = re.search(r"iconv -f (\S+)", what)
-                    flag = f"--encoding={codec[1] if codec else '...'}"
-                    fix = "convert the file to UTF-8" + f", or add {flag}" * (encoding is not None)
-                    raise UserError(f"'{path}' line {number}: not UTF-8: {what}; {fix}") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        fix = "fetch it again, or take .gz off its name if it is not packed"
-        raise UserError(f"cannot read '{path}' past line {number}: {error}; {fix}") from error
-    except OSError as error:
-        raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
-
-
-def _tab_cells(lines: Iterable[str], written: TableFormat) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(lines, 1 + written.skipped):
-        line = line.rstrip("\r\n")
-        yield number, line.split("\t") if line else []
-
-
-def _csv_cells(path: Path, lines: Iterable[str], written: TableFormat) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(lines, delimiter=written.separator, strict=True)
-    start = 1 + written.skipped
+    reader, start = csv.reader(lines, delimiter=separator, strict=True), 1 + skipped
     try:
         for cells in reader:
             yield start, cells
-            start = reader.line_num + 1 + written.skipped
+            start = reader.line_num + 1 + skipped
     except csv.Error as error:
         if "new-line character" in str(error):
             raise _carriage_return(path, start) from error
         raise UserError(f"'{path}' line {start}: not CSV ({error}); quote a cell that holds a quote") from error
+
+
+def _format(path: Path, encoding: str | None) -> tuple[str, bool, int]:
+    """Returns the separator, whether quotation marks quote, and how many lines stand above the header.
+
+    The file's ending sets the separator, unless only another separator gives header and first row equally many cells.
+    Tab-separated cells count as quoted if all quotation marks are as pandas writes them and some are necessary.
+    """
+    size, head = 0, []
+    for line in read_lines(path, encoding):
+        head.append(line)
+        size += len(line)
+        if size > _HEAD_CHARACTERS:
+            break
+    separator = SEPARATED[ending(path)]
+    named = _SEPARATOR_LINE.fullmatch(head[0]) if head else None
+    if named:
+        separator = named[1]
+    else:
+        separator = next((one for one in (separator, *_SEPARATORS) if _fits(head, one)), separator)
+    is_quoted, skipped = True, int(named is not None)
+    if separator == "\t":
+        is_quoted, doubtful = _tab_quotes(itertools.islice(read_lines(path, encoding), skipped, None))
+        if doubtful and path not in _WARNED:
+            _WARNED.add(path)
+            logging.warning(
+                "'%s' line %d: a cell begins and ends with a quotation mark; marks are read as text, since no cell "
+                'shows that they are not, as one with "" or a tab in it would',
+                path,
+                doubtful + skipped,
+            )
+    return separator, is_quoted, skipped
+
+
+def _fits(lines: Sequence[str], separator: str) -> bool:
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        header, row = next(reader, []), next((cells for cells in reader if cells), [])
+    except csv.Error:
+        return False
+    return len(header) > 1 and len(row) in (len(header), 0)
+
+
+def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
+    """Returns whether quotation marks quote, and the first line whose marks may be either, or 0."""
+    row: list[str] = []
+
+    def remembered() -> Iterator[str]:
+        for line in lines:
+            row.append(line)
+            yield line
+
+    reader = csv.reader(remembered(), delimiter="\t")
+    width, start, doubtful, is_quoted = 0, 1, 0, False
+    try:
+        for cells in reader:
+            width, text = width or len(cells), "".join(row)
+            if '"' in text:
+                if not _QUOTED_ROW.fullmatch(text) or len(cells) != width:
+                    return False, 0
+                is_quoted |= any('"' in cell for cell in cells) or (start == 1 and text.count('"') >= 2 * width)
+                # Marks that are text would leave lines of other lengths.
+                is_quoted |= any(line.count("\t") + 1 != width for line in text.split("\n") if line)
+                doubtful = doubtful or start
+            start = reader.line_num + 1
+            row.clear()
+    except csv.Error:
+        return False, 0
+    return is_quoted, 0 if is_quoted else doubtful
+
+
+def other_separator(columns: Sequence[str]) -> str:
+    """Returns a remedy if a header of one column seems to use another separator, else "".
+
+    >>> other_separator(["text^label"])
+    "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
+    >>> other_separator(["The film isn't bad."])
+    ''
+    """
+    if len(columns) != 1:
+        return ""
+    if known := next((one for one in _SEPARATORS if one in columns[0]), ""):
+        return f"{known!r} splits the header, but not the first row into as many columns; fix that row"
+    found, (*names, last) = _NAMES.fullmatch(columns[0].strip()), _SEPARATORS.values()
+    return f"if {found[1]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""
 
 
 def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -166,22 +230,6 @@ def _carriage_return(path: Path, line: int) -> UserError:
     return UserError(
         f"'{path}' line {line}: a carriage return (CR) stands alone; make line ends LF, or take it out of the cell"
     )
-
-
-def _columns(
-    path: Path, cells: Iterator[tuple[int, list[str]]], header: Sequence[str] | None, skip_broken: bool
-) -> Table:
-    if header is None:
-        _, header = next(cells, (0, ()))
-        if any("\r" in name for name in header):
-            raise _carriage_return(path, 1)
-    _check_names(f"'{path}' line 1", header)
-    return _checked(path, _rows(path, cells, header, skip_broken), tuple(header))
-
-
-def _check_names(place: str, columns: Sequence[str]) -> None:
-    if len(set(columns)) < len(columns):
-        raise UserError(f"{place}: a column is there twice in {', '.join(columns)}; rename one")
 
 
 def _rows(
@@ -204,26 +252,18 @@ def _rows(
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
 
 
-def read_json_lines(path: Path, encoding: str | None = None) -> Table:
-    """Reads a file with one JSON object per line."""
-    return _checked(path, _objects(path, encoding))
-
-
 def _objects(path: Path, encoding: str | None) -> Iterator[DataRow]:
-    for number, line in enumerate(_lines(path, encoding), 1):
+    for number, line in enumerate(read_lines(path, encoding), 1):
         if not line.strip():
             continue
+        fix = "write one object a line" + ", as jq -c '.[]' does of an array" * line.lstrip().startswith("[")
         try:
             values = whole_characters(json.loads(line, object_pairs_hook=_object))
         except (ValueError, RecursionError) as error:
-            raise UserError(f"'{path}' line {number}: not JSON ({error}); {_objects_of(line)}") from error
+            raise UserError(f"'{path}' line {number}: not JSON ({error}); {fix}") from error
         if not isinstance(values, dict):
-            raise UserError(f"'{path}' line {number}: not a JSON object; {_objects_of(line)}")
+            raise UserError(f"'{path}' line {number}: not a JSON object; {fix}")
         yield DataRow(number, values)
-
-
-def _objects_of(line: str) -> str:
-    return "write one object a line" + ", as jq -c '.[]' does of an array" * line.lstrip().startswith("[")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -244,11 +284,25 @@ def whole_characters(value: Any) -> Any:
     return value
 
 
-def _checked(path: Path, rows: Iterator[DataRow], columns: tuple[str, ...] | None = None) -> Table:
-    first = next(rows, None)
-    if first is None:
-        raise UserError(f"'{path}' holds no rows; give a file with at least one")
-    return Table(path, tuple(first.values) if columns is None else columns, itertools.chain([first], rows))
+def _parquet(path: Path) -> tuple[tuple[str, ...], Iterator[DataRow]]:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install pyarrow") from error
+    # Python has no form for some of its times, and its binding decodes a damaged name.
+    damaged = OSError, ValueError, OverflowError, pyarrow.ArrowException
+
+    def batches() -> Iterator[Any]:
+        try:
+            file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+            yield tuple(file.schema_arrow.names)
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+        except damaged as error:
+            raise UserError(f"cannot read '{path}' as Parquet: {first_line(error)}") from error
+
+    found = batches()
+    return next(found), itertools.starmap(DataRow, enumerate(found, 1))
 
 
 def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:

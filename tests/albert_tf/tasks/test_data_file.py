@@ -12,10 +12,10 @@ import pytest
 from absl import flags
 
 from albert_tf import run_finetuning
-from albert_tf.tasks.tables.data_file import FileOptions, open_data_file
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.data_file import FileOptions, open_data_file
 from tests.albert_tf.refusals import lines
 from tests.conftest import ROOT
 from tfrecords.base.errors import UserError
@@ -123,6 +123,12 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"text", b"t\xdaxt"))
     with pytest.raises(UserError, match="as Parquet: "):
         opened(path)
+
+
+def test_utf8_is_read_as_nothing_else_however_late_its_first_accent_is(tmp_path):
+    content = "text,label\n" + "a,x\nb,y\n" * 2000 + "é,x\n"
+    with pytest.raises(UserError, match="is UTF-8, not latin-1; leave out --encoding"):
+        opened(tmp_path / "a.csv", content, encoding="latin-1")
 
 
 @pytest.mark.parametrize("encoding", ["", "cp1252"])

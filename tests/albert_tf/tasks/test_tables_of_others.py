@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.tasks.tables.cells import is_list, listed
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.folders import warn_of_unused
 from albert_tf.tasks.tables.reading import read_table
+from albert_tf.tasks.tables.values import is_list, listed
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 
@@ -37,7 +37,7 @@ def read(folder, name, content, task="classification"):
 
 JSON = "".join(json.dumps(dict(zip(HEADER, row))) + "\n" for row in ROWS)
 READ = {
-    "train.csv": [written(";"), written("\t"), written("|"), "\ufeff" + written(";"), "sep=^\n" + written("^"),
+    "train.csv": [written(";"), written("\t"), written("|"), "\ufeff" + written(";"), "sep=^\n" + written("^"), written(";").encode("utf-16"),
                   '"sep=\t"\n' + written("\t")],
     "train.tsv": [written(","), written("\t"), written("\t", csv.QUOTE_ALL)],
     "train.TSV": [written(";")],
