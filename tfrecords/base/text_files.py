@@ -62,7 +62,7 @@ _OLDER = {"mac_roman": "Mac OS Roman", "cp850": "the DOS code page 850", **_OF_M
 # Bytes that are letters on DOS and the Mac, and on Windows seldom.
 _OLDER_LETTER = re.compile(rb"[\x80-\x84\x86-\x90\x98\x9a-\x9f]")
 _LATER_LETTER = re.compile(rb"[\xa0-\xff]")
-_WIDE = ("utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be")
+_WIDE = ["utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be"]
 
 
 def is_gzipped(path: str | os.PathLike) -> bool:
@@ -201,7 +201,7 @@ def _likeliest(data: bytes) -> tuple[str, str]:
 
 
 def _wide_kind(head: bytes) -> str | None:
-    if match := from_bytes(head, cp_isolation=list(_WIDE), enable_fallback=False).best():
+    if match := from_bytes(head, cp_isolation=_WIDE, threshold=0.5, enable_fallback=False).best():
         codec = match.encoding.replace("_", "").replace("utf", "utf-")
         return f"{codec[:6].upper()} text without a byte-order mark (iconv -f {codec} -t utf-8 converts that)"
     return None

@@ -18,7 +18,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Characters behind the first wrong one that determine the name of another encoding.
+# Bytes or characters behind the first wrong one that determine the name of another encoding.
 _SAMPLE = 1 << 16
 
 
@@ -80,12 +80,11 @@ def _limited(file: IO[AnyStr], path: Path) -> Iterator[AnyStr]:
 
 
 def _has_utf8(path: Path) -> bool:
-    # Whether there are characters that are not ASCII, all of them in UTF-8.
+    # Whether there are characters that are not ASCII, most of them in UTF-8.
     with _opened(path) as file:
-        try:
-            return sum(not line.decode().isascii() for line in _limited(file, path)) > 0
-        except UnicodeDecodeError:
-            return False
+        lines = (line for line in _limited(file, path) if not line.isascii())
+        first = next(lines, b"")
+        return bool(first) and encoding_of(first + file.read(_SAMPLE), most=0) is None
 
 
 def _is_whole(line: str) -> bool:

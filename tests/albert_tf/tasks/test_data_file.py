@@ -126,9 +126,11 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
 
 
 def test_utf8_is_read_as_nothing_else_however_late_its_first_accent_is(tmp_path):
-    content = "text,label\n" + "a,x\nb,y\n" * 2000 + "é,x\n"
-    with pytest.raises(UserError, match="is UTF-8, not latin-1; leave out --encoding"):
-        opened(tmp_path / "a.csv", content, encoding="latin-1")
+    content = ("text,label\n" + "a,x\nb,y\n" * 2000 + "é,x\né,y\n").encode()
+    # Damaged bytes among others make no other encoding of it.
+    for damage in (b"", b"\xe9,x\n"):
+        with pytest.raises(UserError, match="is UTF-8, not latin-1; leave out --encoding"):
+            opened(tmp_path / "a.csv", content + damage, encoding="latin-1")
 
 
 @pytest.mark.parametrize("encoding", ["", "cp1252"])

@@ -81,7 +81,7 @@ x,y\na,b\n | => 'a.csv' line 1: no column is the anchor; it has 'x', 'y'; give -
 anchor^positive\na^b\n | => no column is the anchor; .* if '\^' separates its columns, write commas
 anchor,y\na,b\n | => loss=multiple_negatives_ranking needs a column of a positive; it has .* give --second_text_column=
 anchor,negative\na,b\n | => no column is the positive; .* give --second_text_column=
-query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; it has .*; give --second_text_column=
+query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; .* give --second_text_column=
 anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative; .*mine_negatives
 anchor,positive\na,b\n | --loss=cosent => --loss=cosent needs a column of scores of the pairs; give --label_column
 anchor,positive\na,b\n | --loss=mse => --loss=mse needs an embedder to learn from; give --teacher

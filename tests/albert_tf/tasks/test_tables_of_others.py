@@ -37,8 +37,8 @@ def read(folder, name, content, task="classification"):
 
 JSON = "".join(json.dumps(dict(zip(HEADER, row))) + "\n" for row in ROWS)
 READ = {
-    "train.csv": [written(";"), written("\t"), written("|"), "\ufeff" + written(";"), "sep=^\n" + written("^"), written(";").encode("utf-16"),
-                  '"sep=\t"\n' + written("\t")],
+    "train.csv": [written(";"), written("\t"), written("|"), "\ufeff" + written(";"), "sep=^\n" + written("^"),
+                  written(";").encode("utf-16"), '"sep=\t"\n' + written("\t")],
     "train.tsv": [written(","), written("\t"), written("\t", csv.QUOTE_ALL)],
     "train.TSV": [written(";")],
     **{f"train{end}": [JSON] for end in (".ndjson", ".jsonlines", ".jl", ".JSONL", ".json")},
@@ -57,6 +57,7 @@ AS_TEXT = [
     ('"Hello\t0\nworld"\t1\nno\t1\n', ['"Hello', 'world"', "no"], True),
     ('"Hello\t0\nworld\t1\nno\t1\n', ['"Hello', "world", "no"], False),
     ('5" wide\t0\n"so ""it"" is"\t1\nno\t1\n', ['5" wide', '"so ""it"" is"', "no"], False),
+    ('"a\u2028""b"""\t0\nno\t1\nno\t1\n', ['a\u2028"b"', "no", "no"], False),
     # Marks that are text would leave a row of three cells.
     ('"Hello\t0"\t0\n"no"\t1\nno\t1\n', ["Hello\t0", "no", "no"], False),
 ]
