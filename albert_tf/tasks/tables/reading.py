@@ -100,9 +100,11 @@ def read_json_lines(path: Path, encoding: str | None = None) -> Table:
 
 
 def _table(path: Path, columns: Sequence[str] | None, rows: Iterator[DataRow]) -> Table:
-    if columns and len(set(columns)) < len(columns):
+    # Spreadsheets write columns without a name.
+    names = list(filter(None, columns or ()))
+    if len(set(names)) < len(names):
         place = " line 1" * (ending(path) != PARQUET)
-        raise UserError(f"'{path}'{place}: a column is there twice in {', '.join(columns)}; rename one")
+        raise UserError(f"'{path}'{place}: a column is there twice in {', '.join(names)}; rename one")
     first = next(rows, None)
     if first is None:
         raise UserError(f"'{path}' holds no rows; give a file with at least one")
@@ -171,26 +173,28 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
 
 def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
     """Returns whether quotation marks quote, and the first line whose marks may be either, or 0."""
-    row: list[str] = []
+    width, doubtful, is_quoted = 0, 0, False
+    row: list[tuple[int, str]] = []
 
-    def remembered() -> Iterator[str]:
-        for line in lines:
-            row.append(line)
-            yield line
+    def first_and_marked() -> Iterator[str]:
+        for number, line in enumerate(lines, 1):
+            if row or '"' in line or not (width or line.isspace()):
+                row.append((number, line))
+                yield line
 
-    reader = csv.reader(remembered(), delimiter="\t")
-    width, start, doubtful, is_quoted = 0, 1, 0, False
     try:
-        for cells in reader:
-            width, text = width or len(cells), "".join(row)
+        for cells in csv.reader(first_and_marked(), delimiter="\t"):
+            text = "".join(line for _, line in row)
+            # All names are quoted.
+            is_quoted |= not width and text.count('"') >= 2 * len(cells)
+            width = width or len(cells)
             if '"' in text:
                 if not _QUOTED_ROW.fullmatch(text) or len(cells) != width:
                     return False, 0
-                is_quoted |= any('"' in cell for cell in cells) or (start == 1 and text.count('"') >= 2 * width)
-                # Marks that are text would leave lines of other lengths.
+                # Marks that are text would be single, or leave lines of other lengths.
+                is_quoted |= any('"' in cell for cell in cells)
                 is_quoted |= any(line.count("\t") + 1 != width for line in text.split("\n") if line)
-                doubtful = doubtful or start
-            start = reader.line_num + 1
+                doubtful = doubtful or row[0][0]
             row.clear()
     except csv.Error:
         return False, 0

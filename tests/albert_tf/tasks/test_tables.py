@@ -40,6 +40,11 @@ def test_csv_cells_come_back_as_they_were(tmp_path_factory, rows):
     assert values(read_table(path)) == [["first", "row"], *rows]
 
 
+def test_columns_without_a_name_are_read(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label,,\nx,1,,\n")
+    assert next(read_table(tmp_path / "a.csv").rows).values == {"text": "x", "label": "1", "": ""}
+
+
 def test_lines_of_a_csv_with_line_feeds_in_cells_and_of_json(tmp_path):
     for name, content, wanted in (
         ("a.csv", 'a,b\n"one\ntwo",3\nx,y\n', [(2, "one\ntwo"), (4, "x")]),
