@@ -28,7 +28,7 @@ from albert_tf.models.heads import IMPOSSIBLE
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.preprocessing import Preprocessor, items, pairs, strings
+from albert_tf.preprocessing import Preprocessor, pairs
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.squad.answers import find_answers
 from albert_tf.tasks.squad.data import SquadExample
@@ -36,6 +36,7 @@ from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from albert_tf.tasks.truncation import Truncation
 from albert_tf.training.batches import predict as predict_rows
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer

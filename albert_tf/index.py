@@ -17,8 +17,8 @@ from albert_tf.base.libraries import check_libraries
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
 from albert_tf.index_files import ABOUT, about_index
-from albert_tf.preprocessing import is_one, strings
 from tfrecords.base import files
+from tfrecords.base.columns import is_one, strings
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.script import progress_bar
 

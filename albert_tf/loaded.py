@@ -17,7 +17,8 @@ from albert_tf.index import Index, make_index
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import FEATURES, Preprocessor, is_one
+from albert_tf.preprocessing import FEATURES, Preprocessor
+from tfrecords.base.columns import is_one
 from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer
 

@@ -31,7 +31,8 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     output = Path(settings.output_file)
     files.make_output_dir(output.parent)
     examples = list(pairs.examples("train") or ())
-    passages = list(dict.fromkeys(_passages(settings) if settings.passages else (one.texts[1] for one in examples)))
+    passages = _passages(settings) if settings.passages else [one.texts[1] for one in examples]
+    passages = list(dict(zip(keys_of([PairExample((text,)) for text in passages])[:, 0].tolist(), passages)).values())
     loaded = load(settings.model)
     model, width = identity(loaded), loaded.embedder.dimensions
     # Passages come first; a positive that is a passage too is encoded once.
@@ -125,6 +126,8 @@ def _own(examples: Sequence[PairExample], passages: Sequence[str]) -> list[list[
     belongs = dict[int, set[int]]()
     for anchor, *others in texts.tolist():
         belongs.setdefault(anchor, {anchor}).update(others)
+        # A pair belongs together in either order.
+        belongs.setdefault(others[0], {others[0]}).add(anchor)
     places = dict[int, list[int]]()
     for number, (key,) in enumerate(keys_of([PairExample((text,)) for text in passages]).tolist()):
         places.setdefault(key, []).append(number)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, padded_length, text_rows
-from albert_tf.tasks.tables.reading import whole_characters
+from tfrecords.base.columns import strings
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
@@ -83,54 +83,6 @@ class Preprocessor:
 
 def _is_symbolic(texts: Any) -> bool:
     return hasattr(texts, "dtype") and hasattr(texts, "graph") and not hasattr(texts, "numpy")
-
-
-def is_one(texts: Any) -> bool:
-    """Returns whether `texts` is one string."""
-    return isinstance(texts, (str, bytes))
-
-
-def items(texts: Any, name: str) -> list[Any]:
-    """Converts a column, such as an array, a pandas Series or a pyarrow column, to a list.
-
-    Raises UserError for a string, a table, or an unordered collection.
-    """
-    if is_one(texts):
-        raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")
-    kind = type(texts).__name__
-    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
-        raise UserError(f"{name} is a {kind}, a table; give one of its columns, such as table['text']")
-    if isinstance(texts, (dict, set, frozenset)):
-        raise UserError(f"{name} is a {kind}; give a list of strings")
-    for method in ("to_pylist", "numpy"):
-        if hasattr(texts, method):
-            texts = getattr(texts, method)()
-    try:
-        return list(texts)
-    except TypeError:
-        raise UserError(f"{name} is a {kind}, {_shown(texts)}; give a list of strings") from None
-
-
-def strings(texts: Any, name: str) -> list[str]:
-    """Converts a column of strings to a list; U+FFFD replaces lone surrogates. Raises UserError for other values."""
-    found = items(texts, name)
-    for number, text in enumerate(found):
-        if isinstance(text, bytes):
-            found[number] = _decoded(text, f"{name}[{number}]")
-        elif not isinstance(text, str):
-            raise UserError(f"{name}[{number}] is {_shown(text)}, a {type(text).__name__}; give strings")
-    return whole_characters(found)
-
-
-def _decoded(text: bytes, name: str) -> str:
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name} is no UTF-8 (byte {error.start}); decode it, and give strings") from None
-
-
-def _shown(value: Any) -> str:
-    return " ".join(repr(value).split())[:60]
 
 
 def pairs(texts: Any, seconds: Any) -> list[list[str]]:

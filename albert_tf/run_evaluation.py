@@ -16,6 +16,7 @@ from albert_tf.model_files import load_task
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.resolving import check_labelled_file
 from albert_tf.tasks.tables.data_file import FileOptions
+from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
@@ -126,6 +127,7 @@ def _evaluate_suite(settings: EvaluationSettings) -> None:
 def _evaluate_records(settings: EvaluationSettings) -> None:
     for patterns in (settings.train_data, settings.eval_data):
         read_manifest(patterns)
+    check_held_out([settings.train_data], [settings.eval_data])
     start_tensorflow()
     from albert_tf.training.evaluation import evaluate_records
 

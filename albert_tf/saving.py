@@ -12,7 +12,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_truths
-from tfrecords.tokenizers.base import description_in
+from tfrecords.tokenizers.base import DESCRIPTION_FILE
 
 if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
@@ -70,8 +70,8 @@ def _others(folder: Path) -> list[str]:
     own = {MODEL_FILE, TASK_FILE}
     if (card := folder / _CARD).is_file() and _FRONT in card.read_text(encoding="utf-8", errors="replace"):
         own.add(_CARD)
-    if (description := description_in(folder)) is not None:
-        own |= {description.name, str(files.read_json(description).get("vocabulary"))}
+    if description := files.read_object(folder / DESCRIPTION_FILE):
+        own |= {DESCRIPTION_FILE, str(description.get("vocabulary"))}
     return sorted({path.name for path in folder.iterdir()} - own)
 
 

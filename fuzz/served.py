@@ -12,8 +12,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from serving.client import Connection
-from serving.gateway.app import INFER_PATHS, Gateway
-from serving.gateway.kserve import HEADER_LENGTH
+from serving.gateway.app import Gateway
 from serving.gateway.routes import ROUTES
 from serving.gateway.service import GatewayOptions
 from serving.model_server import batching, configuration, json_request, json_values
@@ -86,26 +85,20 @@ def text_protos(folder: Path):
     return check
 
 
-_PATHS = (*(route.path for route in ROUTES), *INFER_PATHS)
+_PATHS = tuple(route.path for route in ROUTES)
 _MODELS = ("embedder of tokens", "classifier", "cross-encoder", "spans", "tagger", "pretrainer", "prompted embedder")
 GATEWAY_WORDS = tuple(
     sorted({name for route in ROUTES for name in (*route.body.__struct_fields__, *route.example)})
-) + (
-    *("name", "shape", "datatype", "data", "outputs", "binary_data_size", "binary_data", "FP32", "BYTES", "INT64"),
-    *("text", "source_sentence", "sentences", "question", "context", "default"),
-)
+) + (*("text", "source_sentence", "sentences", "question", "context", "default"),)
 
 
 def gateway(folder: Path):
-    """The first byte chooses the route, the others are the body; a model that answers like the real ones is behind.
-
-    A zero byte ends the JSON part of a body of KServe's; the bytes of tensors follow.
-    """
+    """The first byte chooses the route, the others are the body; a model that answers like the real ones is behind."""
     loop, stack = asyncio.new_event_loop(), contextlib.ExitStack()
     gateways = [loop.run_until_complete(_started(stack, kind)) for kind in _MODELS]
 
     def check(data: bytes) -> None:
-        path = _PATHS[(data or b"\0")[0] % len(_PATHS)].replace("{name}", "default").replace("{version}", "1")
+        path = _PATHS[(data or b"\0")[0] % len(_PATHS)]
         for one in gateways:
             status, body = loop.run_until_complete(_ask(one, path, data[1:]))
             assert status in (200, 400, 404, 413), f"{path} answers {status}: {body[:200]!r}"
@@ -151,13 +144,10 @@ async def _started(stack: contextlib.ExitStack, kind: str) -> Gateway:
 
 async def _ask(one: Gateway, path: str, body: bytes) -> tuple[int, bytes]:
     """Returns status and body of the answer to a POST."""
-    json_part, zero, rest_part = body.partition(b"\0")
-    body, sent = json_part + rest_part, []
-    messages = [{"type": "http.request", "body": body}]
-    lengths = [(HEADER_LENGTH.encode(), b"%d" % len(json_part))] if zero else []
+    messages, sent = [{"type": "http.request", "body": body}], []
     scope = {
         "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [(b"content-length", b"%d" % len(body)), *lengths],
+        "headers": [(b"content-length", b"%d" % len(body))],
         "scheme": "http", "root_path": "", "http_version": "1.1",
     }  # fmt: skip
 

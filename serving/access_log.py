@@ -3,11 +3,14 @@
 import contextlib
 import datetime
 import json
+import logging
 import sys
 import threading
-from typing import Any
+from typing import Any, TextIO
 
 from tfrecords.base.errors import UserError
+
+_LOG = logging.getLogger(__name__)
 
 
 class AccessLog:
@@ -18,14 +21,18 @@ class AccessLog:
 
     def __init__(self, path: str):
         self._lock = threading.Lock()
-        self._file = None
-        if path == "-":
-            self._file = sys.stdout
-        elif path:
-            try:
-                self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  open for the life of the server
-            except OSError as error:
-                raise UserError(f"Cannot open --access_log={path}: {error.strerror}") from error
+        self._path, self._is_moved = path, False
+        self._file = sys.stdout if path == "-" else self._open() if path else None
+
+    def _open(self) -> TextIO:
+        try:
+            return open(self._path, "a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"Cannot open --access_log={self._path}: {error.strerror}") from error
+
+    def reopen(self) -> None:
+        """Opens the file anew before the next line, since another program moved it. Safe in a signal handler."""
+        self._is_moved = self._path not in ("", "-")
 
     def write(self, **entry: Any) -> None:
         if self._file is None:
@@ -34,8 +41,19 @@ class AccessLog:
         line = json.dumps({"time": time} | entry) + "\n"
         # A full disk must not fail requests.
         with self._lock, contextlib.suppress(OSError):
+            if self._is_moved:
+                self._is_moved = False
+                self._change()
             self._file.write(line)
             self._file.flush()
+
+    def _change(self) -> None:
+        before = self._file
+        try:
+            self._file = self._open()
+            before.close()
+        except UserError as error:
+            _LOG.error("%s; lines go to the file of before", error)
 
     def close(self) -> None:
         if self._file not in (None, sys.stdout):

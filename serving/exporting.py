@@ -20,7 +20,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.extension import Extension
 from albert_tf.loading import Loaded, load
 from albert_tf.saving import task_of
-from serving.check import check
+from serving.check import ask_once, check
 from serving.cpu import can_run
 from serving.export_settings import ExportSettings, read_calibration, settings_of
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
@@ -85,6 +85,8 @@ def _write(settings: ExportSettings, loaded: Loaded) -> Path:
         if lengths:
             names = settings.warm_up_signatures.split(",")
             write_warm_up(exportable, temporary, sorted({min(length, longest) for length in lengths}), names)
+        if can_run(exportable.encoder.options.compute):
+            ask_once(temporary, exportable)
         differences = check(temporary, loaded.model, exportable) if settings.check else None
         write_manifest(temporary, loaded, exportable, dataclasses.asdict(settings), differences)
         for name, difference in (differences or {}).items():

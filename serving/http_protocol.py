@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import resource
 import socket
 import zlib
 from collections.abc import Iterator
@@ -17,9 +18,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 RECEIVE_SECONDS = 30.0
 # After the answer to a request that has not come whole, the connection stays this long for the rest.
 _REST_SECONDS = 3.0
+# A client that takes less than this of its answers within _SEND_SECONDS is cut off, unless it has taken them all.
+_SEND_SECONDS = 30.0
+_LEAST_SENT = 2**18
 _MAX_HEADER_BYTES = 2**16
 _LARGE_WRITE = 2**16
 _KEEP_ALIVE_SECONDS = 75
+# The part of the limit of open files that the connections of one server may take: a process may have two servers, and
+# needs files for other things.
+_SHARE_OF_FILES = 1 / 3
 _BACKLOG = 1024
 
 
@@ -29,15 +36,26 @@ def listen(address: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=family, backlog=_BACKLOG)
 
 
-def make_server(application: Any, lifespan: str, drain_s: float | None = None) -> uvicorn.Server:
+def raise_file_limit() -> None:
+    """Raises the process's limit of open files to the hard one: clients must not use up the usual 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS allows less than it says.
+    with contextlib.suppress(ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def make_server(
+    application: Any, lifespan: str, drain_s: float | None = None, answers_half_closed: bool = True
+) -> uvicorn.Server:
     """Returns an HTTP server for an ASGI application, for `serve([socket])`.
 
     `lifespan` is "on" or "off". `drain_s`: seconds to wait for running requests at the end; None: no limit.
+    Without `answers_half_closed` a client that closes its side of the connection is gone, and its request ends.
     """
     return _Server(
         uvicorn.Config(
             application,
-            http=PatientProtocol,
+            http=PatientProtocol if answers_half_closed else _ClosingProtocol,
             interface="asgi3",
             proxy_headers=False,
             ws="none",
@@ -128,11 +146,17 @@ class Inflating:
 
 
 class NoRoom(Exception):
-    """All requests' bodies together exceed their limit."""
+    """The bodies and answers of all requests together exceed their limit."""
+
+
+class LongAnswer(Exception):
+    """A request's answer alone exceeds the limit of all."""
 
 
 class Room:
-    """Limits the bytes that all requests' bodies take together; a request that is alone is never refused.
+    """Limits the bytes that the bodies and answers of all requests take together.
+
+    The body of a request that is alone is never refused.
 
     >>> room = Room(10)
     >>> with room.share() as first, room.share() as second:
@@ -142,7 +166,7 @@ class Room:
     0
     """
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: float):
         self.limit, self.held = limit, 0
 
     @contextlib.contextmanager
@@ -156,10 +180,10 @@ class Room:
 
 
 class Share:
-    """The bytes of a Room that one request takes."""
+    """The bytes of a Room that one request takes, `answer` of them for its answer."""
 
     def __init__(self, room: Room):
-        self._room, self.size = room, 0
+        self._room, self.size, self.answer = room, 0, 0
 
     def take(self, size: int) -> None:
         """Takes `size` more bytes; raises NoRoom, and takes none, if they do not fit."""
@@ -168,6 +192,25 @@ class Share:
             raise NoRoom
         room.held += size
         self.size += size
+
+    def take_answer(self, size: int) -> None:
+        """Takes `size` more bytes for the answer; if they do not fit, releases those of before.
+
+        Raises:
+            LongAnswer: The answer alone is too large.
+            NoRoom: As in `take`.
+        """
+        try:
+            if self.answer + size > self._room.limit:
+                raise LongAnswer
+            self.take(size)
+        except (LongAnswer, NoRoom):
+            # At once, so that not all answers of this moment fail.
+            size = -self.answer
+            self.take(size)
+            raise
+        finally:
+            self.answer += size
 
 
 async def read_body(receive, announced: int, limit: int, share: Share | None = None) -> bytes:
@@ -205,11 +248,16 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
 
 
 class JoinedWrites:
-    """A transport that joins all writes of one event loop iteration; Nagle's algorithm would delay the second."""
+    """A transport that joins all writes of one event loop iteration; Nagle's algorithm would delay the second.
+
+    It cuts off a client that does not read.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
         self._transport, self._loop = transport, loop
         self._waiting: list[bytes] = []
+        self._written = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str):
         return getattr(self._transport, name)
@@ -228,9 +276,24 @@ class JoinedWrites:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
+        if self._timer is not None and not self._transport.get_write_buffer_size():
+            self._timer.cancel()
+            self._timer = None
         small = sum(map(len, waiting)) < 2 * _LARGE_WRITE
         for data in [b"".join(waiting)] if small and waiting else waiting:
             self._transport.write(data)
+            self._written += len(data)
+        if self._timer is None:
+            self._expect_reads()
+
+    def _expect_reads(self, before: int | None = None) -> None:
+        # `before`: what the client had taken at the last look.
+        self._timer, left = None, self._transport.get_write_buffer_size()
+        taken = self._written - left
+        if left and before is not None and taken - before < _LEAST_SENT:
+            self._transport.abort()
+        elif left:
+            self._timer = self._loop.call_later(_SEND_SECONDS, self._expect_reads, taken)
 
 
 class UpgradeIgnoringParser:
@@ -281,6 +344,11 @@ class PatientProtocol(HttpToolsProtocol):
         self.parser = UpgradeIgnoringParser(self)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no request is being received or answered, but for its headers."""
+        return self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)
+
+    @property
     def is_tunnel(self) -> bool:
         """Whether the method is CONNECT, which httptools always reports as an upgrade."""
         return self.parser.get_method() == b"CONNECT"
@@ -293,9 +361,11 @@ class PatientProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport) -> None:
         super().connection_made(JoinedWrites(transport, self.loop))
+        self._idle_since = self.loop.time()
         # A large answer goes out in several writes; with Nagle's algorithm the last waits 40 ms for a receipt.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._expect_headers()
+        self._make_way()
 
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
@@ -323,6 +393,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         if self.cycle.more_body:
             # Not at once: a client that still sends would get a broken pipe, and not the answer.
             self._rest = self.loop.call_later(_REST_SECONDS, self.transport.close)
@@ -340,6 +411,17 @@ class PatientProtocol(HttpToolsProtocol):
             self._rest.cancel()
         super().connection_lost(exc)
 
+    def _make_way(self) -> None:
+        # Closes those connections without a request that have waited longest, before the files run out.
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = math.inf if files == resource.RLIM_INFINITY else files * _SHARE_OF_FILES
+        if len(self.connections) <= most:
+            return
+        others = [one for one in self.connections if one is not self and not one.transport.is_closing()]
+        idle = [one for one in others if one.is_idle] if len(others) >= most else []
+        for one in sorted(idle, key=lambda one: one._idle_since)[: 1 + len(idle) // 8]:
+            one.transport.close()
+
     def _expect_headers(self) -> None:
         self._header_bytes = 0
         self._timer = self.loop.call_later(RECEIVE_SECONDS, self.transport.close)
@@ -348,3 +430,8 @@ class PatientProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _ClosingProtocol(PatientProtocol):
+    def eof_received(self) -> bool:
+        return False

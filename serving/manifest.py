@@ -20,7 +20,7 @@ def versions_of(base: Path) -> list[Path]:
 def read_manifest(version: Path) -> dict[str, Any]:
     """Returns a version's manifest; {} if albert-tf did not export it.
 
-    Raises UserError if it is damaged, or of a later format.
+    Raises UserError if it is damaged, or of another format.
     """
     path = version / MANIFEST
     if not path.is_file():

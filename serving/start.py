@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
 from serving.manifest import MANIFEST, read_manifest, versions_of
+from serving.model_server.flags import LOOPBACK, OPEN_PORTS, OPEN_PORTS_HELP, is_open
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder, whole_path
 from tfrecords.base.script import run_main
@@ -43,12 +45,16 @@ class StartSettings(CheckedSettings):
     rest_api_port: int = setting(8501, help="port of TensorFlow Serving's REST API; 0: none", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on, such as 0.0.0.0 for every network")
     api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
+    open_ports: str = setting("", help=f"{OPEN_PORTS_HELP} --api_key_file", choices=OPEN_PORTS)
     output_dir: str = setting("servables", help="folder for the exported model; later starts use the export again")
     compute: str = setting(
         "auto", help="arithmetic of the export; auto: bfloat16 where this CPU has it", choices=(*COMPUTE, "auto")
     )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
+
+    def is_open(self, port: str) -> bool:
+        return is_open(port, self.api_key_file, self.open_ports)
 
     def __post_init__(self):
         super().__post_init__()
@@ -116,20 +122,26 @@ def _name_of(model: str) -> str:
     return Path(model).resolve().name.removesuffix(".keras") if Path(model).exists() else model.split("/")[-1]
 
 
-def commands(settings: StartSettings, base: Path) -> list[list[str]]:
+def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list[str]]:
     """Returns the commands to run: tensorflow_model_server and the gateway, or the embedded server."""
     name = settings.name or base.resolve().name
-    server = [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}", f"--model_name={name}"]
-    server.append(f"--model_base_path={base.resolve()}")
+    server = [f"--model_name={name}", f"--model_base_path={base.resolve()}"]
     python = [sys.executable, "-m"]
     if real := shutil.which(_REAL):
-        gateway = [f"--target=127.0.0.1:{settings.grpc_port}", f"--model={name}", f"--port={settings.port}"]
+        # It listens on every network interface: a port that must not be open there has to be off.
+        is_open = settings.is_open("grpc")
+        target = f"127.0.0.1:{settings.grpc_port}" if is_open else f"unix:{socket_path}"
+        server += [f"--port={settings.grpc_port}"] if is_open else ["--port=0", f"--grpc_socket_path={socket_path}"]
+        server += [f"--rest_api_port={settings.rest_api_port if settings.is_open('rest') else 0}"]
+        gateway = [f"--target={target}", f"--model={name}", f"--port={settings.port}"]
         gateway += [f"--bind_address={settings.bind_address}"]
         gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
         server.append("--xla_cpu_compilation_enabled=true")
         return [[real, *server], [*python, "serving.gateway", *gateway]]
+    server += [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}"]
     server += [f"--bind_address={settings.bind_address}", f"--gateway_port={settings.port}"]
-    server += [f"--gateway_api_key_file={settings.api_key_file}"] if settings.api_key_file else []
+    if settings.api_key_file:
+        server += [f"--gateway_api_key_file={settings.api_key_file}", f"--open_ports={settings.open_ports}"]
     return [[*python, "serving.model_server", *server]]
 
 
@@ -158,13 +170,14 @@ def run_together(started: list[list[str]]) -> int:
 
 # Before minutes of exporting; and the real server would share a taken gRPC port, so that each gets some requests.
 def _check_ports(settings: StartSettings) -> None:
-    family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
     for name in ("port", "grpc_port", "rest_api_port"):
         if port := getattr(settings, name):
+            address = settings.bind_address if name == "port" or settings.is_open(name.split("_")[0]) else LOOPBACK
             try:
-                socket.create_server((settings.bind_address, port), family=family).close()
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                socket.create_server((address, port), family=family).close()
             except OSError as error:
-                message = f"--{name}={port} cannot be used on {settings.bind_address}: {error.strerror}; choose another"
+                message = f"--{name}={port} cannot be used on {address}: {error.strerror}; choose another"
                 raise UserError(message) from error
 
 
@@ -177,15 +190,22 @@ def main(settings: StartSettings) -> None:
     # No alarm (B104): the address is compared, and bound only where the user gave it.
     host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"  # nosec B104
     print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
-    started = commands(settings, base)
-    if settings.bind_address != "0.0.0.0" and os.path.basename(started[0][0]) == _REAL:  # nosec B104
-        ports = f"{settings.grpc_port} and {settings.rest_api_port}"
-        print(
-            f"warning: {_REAL} has no --bind_address: ports {ports} are open on every network interface; close them by"
-            " a firewall or a container if only the gateway is to be reached",
-            file=sys.stderr,
-        )
-    sys.exit(run_together(started))
+    with tempfile.TemporaryDirectory() as folder:
+        started = commands(settings, base, f"{folder}/grpc")
+        is_real = os.path.basename(started[0][0]) == _REAL
+        ports = {"grpc": settings.grpc_port, "rest": settings.rest_api_port}
+        open_ports = " and ".join(str(port) for name, port in ports.items() if port and settings.is_open(name))
+        if settings.bind_address != "0.0.0.0" and is_real and open_ports:  # nosec B104
+            print(
+                f"warning: {_REAL} has no --bind_address: ports {open_ports} are open on every network interface; close"
+                " them by a firewall or a container if only the gateway is to be reached",
+                file=sys.stderr,
+            )
+        if settings.api_key_file and (closed := [name for name in ports if not settings.is_open(name)]):
+            where = "off" if is_real else "for this machine alone"
+            print(f"the ports that ask for no key are {where} ({', '.join(closed)}); see --open_ports", file=sys.stderr)
+        status = run_together(started)
+    sys.exit(status)
 
 
 def run() -> None:

@@ -166,12 +166,6 @@ def test_the_map_in_architecture_is_that_of_the_tree(sources):
     assert {line.split("/")[0] for line in lines if not line.startswith(" ")} == set(ROOMS)
 
 
-def test_the_page_of_folders_is_that_of_the_tables():
-    from scripts import folders_page
-
-    assert folders_page.PAGE.read_text("utf-8") == folders_page.page(), "run: python -m scripts.reference"
-
-
 def test_no_tracked_link_leaves_the_repository():
     """A link to a folder of one machine, a virtual environment say, would replace that folder in every checkout."""
     try:

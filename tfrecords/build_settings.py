@@ -9,14 +9,12 @@ from tfrecords import pairs, segments
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.masking import MaskingRule
-from tfrecords.tokenizers.words import PUBLISHED, RULES, SCRIPT
+from tfrecords.tokenizers.words import RULES, SCRIPT
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
-# Only in manifests of permutation records: others are unchanged from before these settings existed.
+# Only in manifests of permutation records.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
-# Values of these settings in folders that were built before the settings existed. Manifests omit them.
-UNSAID = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
 # The minimum: one token each of A and B, two [SEP] and [CLS].
 _SHORTEST_PAIR = 5
 # Default megabytes of text in a shard: more if there would be over a thousand shards.
@@ -201,10 +199,9 @@ class BuildSettings(CheckedSettings):
     def described(self) -> dict[str, Any]:
         """Returns the settings for the manifest, without ineffective ones."""
         values = dataclasses.asdict(self)
-        if self.objective == "masked":
-            values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
-        # Folders from before these settings stay valid.
-        return {name: value for name, value in values.items() if name not in UNSAID or value != UNSAID[name]}
+        return {
+            name: value for name, value in values.items() if self.objective != "masked" or name not in _OF_PERMUTATION
+        }
 
     @property
     def is_pair(self) -> bool:

@@ -1,26 +1,23 @@
 """Builds a corpus's records: assigns documents to shards (record files), and writes the missing shards."""
 
-import dataclasses
-import hashlib
-import json
 import os
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfrecords import corpus, runners, sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
-from tfrecords.build_folder import BuildFolder, stamp_files
+from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
-from tfrecords.deal import SPILL_FORMAT, Deal
-from tfrecords.duplicates import count_also_in_training
-from tfrecords.manifest import FORMAT_VERSION, SPLITS, read_folder
-from tfrecords.mask_share import COUNTS, describe_miss
+from tfrecords.deal import Deal
+from tfrecords.manifest import FORMAT_VERSION, SPLITS
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.worker import Worker, spill_path, too_many
+from tfrecords.worker import Worker, too_many
 
 # Of a piece of the corpus: a shard's part that is worth the seek, and what a process holds in memory.
 _SEEK_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
@@ -28,6 +25,8 @@ _SEEK_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
 _SMALL_TEXT = 12_000_000
 # A pair task learns nothing from labels with so large a majority.
 _ONE_SIDED = 0.15
+# What the manifest counts of each split.
+_COUNTS = ("documents", "examples", "tokens", "label_1")
 
 
 def build(
@@ -53,17 +52,15 @@ def build(
     settings = settings.for_corpus(text_bytes)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
-        build_folder = BuildFolder(folder, _describe(tokenizer, settings), settings)
-        deal = Deal.of(settings, text_bytes)
-        piece_bytes = _piece_bytes(settings, deal)
-        deal = build_folder.prepare(paths, deal, piece_bytes, overwrite)
-        if deal is None:
-            manifest = read_folder(folder)
+        build_folder = BuildFolder(folder, _describe(tokenizer, settings))
+        if manifest := build_folder.prepare(paths, overwrite):
             print(f"'{folder}' is complete already: {_counts(manifest)}")
-            _warn_of_missed_share(manifest)
             return manifest
         with runners.RUNNERS[runner](Worker(settings, tokenizer, build_folder.parts), workers) as run:
-            return _Build(build_folder, deal, paths, piece_bytes, settings, run, max_bad_lines).finish(tokenizer)
+            deal = Deal.of(settings, text_bytes)
+            piece_bytes = _piece_bytes(settings, deal)
+            pieces = sections.plan_pieces(paths, piece_bytes)
+            return _Build(build_folder, deal, pieces, piece_bytes, settings, run, max_bad_lines).finish(tokenizer)
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
@@ -85,156 +82,102 @@ def _piece_bytes(settings: BuildSettings, deal: Deal) -> int:
     return max(settings.chunk_bytes, worthwhile)
 
 
+class _UselessError(UserError):
+    """Another corpus or other settings are needed, for which the parts are useless."""
+
+
+@dataclass(frozen=True)
 class _Build:
-    def __init__(
-        self,
-        folder: BuildFolder,
-        deal: Deal,
-        paths: list,
-        piece_bytes: int,
-        settings: BuildSettings,
-        run: runners.Run,
-        max_bad_lines: int,
-    ):
-        self._folder, self._parts, self._deal = folder, folder.parts, deal
-        self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
-        self._piece_bytes = piece_bytes
-        self._pieces = sections.plan_pieces(paths, self._piece_bytes)
+    folder: BuildFolder
+    deal: Deal
+    pieces: list[list[sections.Section]]
+    piece_bytes: int
+    settings: BuildSettings
+    run: runners.Run
+    max_bad_lines: int
 
     def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
         start = time.monotonic()
+        folder, parts = self.folder.folder, self.folder.parts
         try:
-            reports = self._build()
-            manifest = self._assemble(reports, tokenizer)
+            read = self._read(parts)
+            manifest, text_bytes = self._build(read, parts, tokenizer)
+        except _UselessError:
+            parts.remove()
+            raise
         except OSError as error:
             raise UserError(
-                f"'{self._folder.folder}' is unfinished: {error.strerror or error}; fix that, and the same command "
-                "goes on where this one stopped"
+                f"'{folder}' is unfinished: {error.strerror or error}; fix that, and the same command goes on where "
+                "this one stopped"
             ) from error
-        text_bytes = sum(report["text_bytes"] for report in reports)
         seconds = time.monotonic() - start
-        folder = self._folder.folder
         print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
-        _warn_of_encoding(self._read)
-        _say_duplicates(manifest)
+        _warn_of_encoding(read)
         _warn_of_one_sided_labels(manifest)
-        _warn_of_missed_share(manifest)
         return manifest
 
-    def _build(self) -> list[dict[str, Any]]:
-        self._read_pieces()
-        threshold = _threshold_for_both_splits(self._read, self._settings)
-        if threshold is not None:
-            self._deal = dataclasses.replace(self._deal, threshold=threshold)
-            self._read_pieces()
-        blocks, done = self._blocks(), self._folder.reports(self._deal)
-        needed = range(self._deal.shards) if self._deal.needed is None else self._deal.needed
-        tasks = [(shard, "build", (shard, blocks, done.get(shard))) for shard in needed]
-        total = sum(report["text_bytes"] for report in self._read)
-        if self._deal.needed is not None:
-            total = total * len(tasks) // self._deal.shards
-        with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
-            start, text_bytes, examples = time.monotonic(), 0, 0
-            for shard, report in self._run(tasks, small=len(tasks) < 3 and total < _SMALL_TEXT):
-                done[shard] = report
-                text_bytes += report["text_bytes"]
-                examples += report["examples"]
-                seconds = time.monotonic() - start
-                bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
-                bar.update(report["text_bytes"])
-        return [done[shard] for shard in range(self._deal.shards)]
-
-    def _blocks(self) -> list[Path]:
-        return [
-            spill_path(self._parts, number, block)
-            for number, report in enumerate(self._read)
-            for block in range(report["blocks"])
-        ]
-
-    def _read_pieces(self) -> None:
-        keys = [self._key(piece) for piece in self._pieces]
-        reports = {number: report for number, key in enumerate(keys) if (report := self._folder.spilled(number, key))}
+    def _read(self, parts: Parts) -> list[dict[str, Any]]:
+        # Nobody waits for spill files to be on the disk: after a power cut they are written anew.
+        boot, names = _boot_id(), [f"piece-{number:06d}" for number in range(len(self.pieces))]
+        done = {number: report for number, name in enumerate(names) if (report := parts.done(name))}
+        done = {number: report for number, report in done.items() if report["boot"] == boot}
         tasks = [
-            (number, "read_piece", (self._deal, number, piece, self._piece_bytes, keys[number], self._max_bad_lines))
-            for number, piece in enumerate(self._pieces)
-            if number not in reports
+            (number, "read_piece", (self.deal, name, piece, self.piece_bytes, boot, self.max_bad_lines))
+            for number, (name, piece) in enumerate(zip(names, self.pieces))
+            if number not in done
         ]
         with progress_bar(total=len(tasks), desc="reading", unit=" pieces", disable=len(tasks) < 2) as bar:
-            for number, report in self._run(tasks):
-                reports[number] = report
+            for number, report in self.run(tasks):
+                done[number] = report
                 bar.update()
-        self._read = [reports[number] for number in range(len(self._pieces))]
-        self._bad_lines = [line for report in self._read for line in report["bad_lines"]]
-        if len(self._bad_lines) > self._max_bad_lines:
-            raise too_many(self._bad_lines, self._max_bad_lines)
+        read = [done[number] for number in range(len(names))]
+        if len(bad_lines := _bad_lines(read)) > self.max_bad_lines:
+            raise too_many(bad_lines, self.max_bad_lines)
+        documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
+        _check_documents(documents, held_out, self.settings)
+        return read
 
-    def _key(self, piece: list[sections.Section]) -> str:
-        described = [
-            [(section.path, section.start, section.end) for section in piece],
-            stamp_files([section.path for section in piece]),
-            dataclasses.asdict(self._deal),
-            self._piece_bytes,
-            self._settings.text_field,
-            self._settings.line_documents,
-            [self._settings.min_sentences, self._settings.split_sentences],
-            _boot_id(),
-            SPILL_FORMAT,
-        ]
-        return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    def _build(self, read: list[dict[str, Any]], parts: Parts, tokenizer: Tokenizer) -> tuple[dict[str, Any], int]:
+        names = [f"shard-{shard:06d}" for shard in range(self.deal.shards)]
+        done = {shard: report for shard, name in enumerate(names) if (report := parts.done(name))}
+        spills = [parts.file(name) for report in read for name in report["files"]]
+        shards = [(shard, "build", (name, shard, spills)) for shard, name in enumerate(names) if shard not in done]
+        # A file is hashed as a whole, by the process that gets its beginning.
+        begun = [[section.path for section in piece if not section.start] for piece in self.pieces]
+        digests = [(-1 - number, "digest", (paths,)) for number, paths in enumerate(begun)]
+        total = sum(report["text_bytes"] for report in read) * len(shards) // len(names)
+        with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
+            start, text_bytes, examples = time.monotonic(), 0, 0
+            for task, report in self.run(digests + shards, small=len(shards) < 3 and total < _SMALL_TEXT):
+                done[task] = report
+                text_bytes += report.get("text_bytes", 0)
+                examples += report.get("examples", 0)
+                seconds = time.monotonic() - start
+                bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
+                bar.update(report.get("text_bytes", 0))
+        reports = [done[shard] for shard in range(len(names))]
+        inputs = [row for number in range(len(digests)) for row in done[-1 - number]["inputs"]]
+        return self._publish(reports, inputs, _bad_lines(read), tokenizer), sum(one["text_bytes"] for one in reports)
 
-    def _assemble(self, reports: list[dict[str, Any]], tokenizer: Tokenizer) -> dict[str, Any]:
-        folder, deal, gzip = self._folder, self._deal, self._settings.gzip
-        splits = {
-            "train": _split("train", 0, reports[: deal.train], gzip),
-            "eval": _split("eval", deal.train, reports[deal.train :], gzip),
-        }
-        try:
-            _check_filled(splits, self._settings)
-        except UserError:
-            # Another corpus or other settings are needed, for which the parts are useless.
-            folder.clear()
-            raise
-        found = count_also_in_training(self._blocks())
-        share = found / max(splits["eval"]["documents"], 1)
-        splits["eval"]["also_in_training"] = {"documents": found, "share": share}
-        digests = [report["digests"] for report in self._read]
-        manifest = folder.description | {
-            "shards": [deal.train, deal.eval],
-            "inputs": folder.write_inputs(self._pieces, digests, self._piece_bytes),
-            "bad_lines": len(self._bad_lines),
-            "splits": splits,
-        }
-        tokenizer.save(folder.folder)
-        folder.write_bad_lines(self._bad_lines)
-        folder.publish(manifest)
-        return manifest
-
-
-def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) -> dict[str, Any]:
-    filled = [first + number for number, report in enumerate(reports) if report["examples"]]
-    suffix = ".tfrecord.gz" if gzip else ".tfrecord"
-    listed = [
-        {"name": f"{split}-{number:05d}-of-{len(filled):05d}{suffix}", "shard": shard} | reports[shard - first]
-        for number, shard in enumerate(filled)
-    ]
-    # Reports of an older version, and those of permutation rows, have no counts of masks.
-    totals = (
-        "documents",
-        "examples",
-        "tokens",
-        "label_1",
-        *(key for key in COUNTS if any(key in one for one in reports)),
-    )
-    return {key: sum(report.get(key, 0) for report in reports) for key in totals} | {"files": listed}
+    def _publish(self, reports: list[dict], inputs: list[str], bad_lines: list[str], tokenizer: Tokenizer) -> dict:
+        train = self.deal.train
+        splits, parts = {}, {}
+        for split, of_split in zip(SPLITS, (reports[:train], reports[train:])):
+            filled = [report for report in of_split if report["examples"]]
+            listed = []
+            for number, report in enumerate(filled):
+                (part,) = report["files"]
+                name = parts[part] = f"{split}-{number:05d}-of-{len(filled):05d}.{part.partition('.')[2]}"
+                listed.append({"name": name} | {key: value for key, value in report.items() if key != "files"})
+            counts = {key: sum(report[key] for report in of_split) for key in _COUNTS}
+            splits[split] = counts | {"files": listed}
+        _check_examples(splits, self.settings)
+        tokenizer.save(self.folder.folder)
+        return self.folder.publish({"splits": splits}, parts, inputs, bad_lines)
 
 
-def _threshold_for_both_splits(read: list[dict[str, Any]], settings: BuildSettings) -> float | None:
-    documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
-    if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:
-        return None
-    if held_out:
-        return max(report["highest"] for report in read)
-    return min(report["lowest"] for report in read) + 2.0**-53
+def _bad_lines(read: list[dict[str, Any]]) -> list[str]:
+    return [line for report in read for line in report["bad_lines"]]
 
 
 def _boot_id() -> str:
@@ -242,49 +185,52 @@ def _boot_id() -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _check_filled(splits: dict[str, Any], settings: BuildSettings) -> None:
-    documents = sum(split["documents"] for split in splits.values())
+_OTHER_SHARE = "add documents (a blank line parts them in plain text), or set --held_out_fraction=0"
+
+
+def _check_documents(documents: int, held_out: int, settings: BuildSettings) -> None:
     if not documents:
         least = settings.min_sentences
-        raise UserError(
+        raise _UselessError(
             f"the corpus holds no document of {least} sentences; check --input, add --split_sentences where a line is "
             f"a paragraph, or lower --min_sentences={least}"
             if least > 1
             else "the corpus holds no document; check --input"
         )
+    if held_out == documents:
+        raise _UselessError(
+            f"all {documents} documents of the corpus are held out, none is left to train: lower --held_out_fraction, "
+            f"{_OTHER_SHARE}"
+        )
+    if settings.held_out_fraction and not held_out:
+        raise _UselessError(
+            f"of the {documents} documents of the corpus none is held out: raise --held_out_fraction, {_OTHER_SHARE}"
+        )
+
+
+def _check_examples(splits: dict[str, Any], settings: BuildSettings) -> None:
+    train, held_out = (splits[split] for split in SPLITS)
+    documents = train["documents"] + held_out["documents"]
     hint = "documents need two sentences for a pair: a line each, or --split_sentences; or set --pair_task=none"
     if settings.objective == "permutation":
         hint = (
             "a stream needs more tokens than --max_seq_length, and a file as many streams as --streams: give more text"
         )
-    other_share = "add documents (a blank line parts them in plain text), or set --held_out_fraction=0"
-    if not splits["train"]["documents"]:
-        raise UserError(f"all {documents} documents of the corpus are held out, none is left to train: {other_share}")
-    if not splits["train"]["examples"]:
-        raise UserError(f"the {documents} documents of the corpus give no training example: {hint}")
-    if settings.held_out_fraction and not splits["eval"]["examples"]:
-        raise UserError(
-            f"the {splits['eval']['documents']} of {documents} documents held out give no example: raise "
-            f"--held_out_fraction, {other_share}"
+    if not train["examples"]:
+        raise _UselessError(f"the {documents} documents of the corpus give no training example: {hint}")
+    if settings.held_out_fraction and not held_out["examples"]:
+        raise _UselessError(
+            f"the {held_out['documents']} of {documents} documents held out give no example: raise "
+            f"--held_out_fraction, {_OTHER_SHARE}"
         )
 
 
 def _warn_of_encoding(read: list[dict[str, Any]]) -> None:
     counts = Counter[str]()
     for report in read:
-        # Reports of a build that an older version began have no counts.
-        counts.update(report.get("not_utf8", {}))
+        counts.update(report["not_utf8"])
     for path, count in sorted(counts.items()):
         print(f"warning: {corpus.describe_not_utf8(path, count)}")
-
-
-def _say_duplicates(manifest: dict[str, Any]) -> None:
-    documents, found = (manifest["splits"]["eval"][key] for key in ("documents", "also_in_training"))
-    if documents:
-        print(
-            f"{found['share']:.1%} of the held-out documents ({found['documents']:,} of {documents:,}) also stand "
-            "whole in training, compared without case, accents, white space and line breaks"
-        )
 
 
 def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
@@ -301,11 +247,6 @@ def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
                 f"{counts['documents']:,} documents in {len(counts['files']):,} files; give more or shorter "
                 "documents with two sentences or more, a larger --chunk_megabytes, or another --pair_task"
             )
-
-
-def _warn_of_missed_share(manifest: dict[str, Any]) -> None:
-    if miss := describe_miss(manifest):
-        print(f"warning: {miss}")
 
 
 def _counts(manifest: dict[str, Any]) -> str:

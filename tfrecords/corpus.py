@@ -13,6 +13,7 @@ from absl import logging
 
 from tfrecords import sections
 from tfrecords.base.errors import UserError
+from tfrecords.base.patterns import patterns_of
 from tfrecords.base.text_files import is_json_lines, refuse_table
 from tfrecords.sections import Chunk, Section, is_remote
 
@@ -25,9 +26,8 @@ class BadLine(UserError):
 
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
     """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a .csv or no match."""
-    patterns = patterns.split(",") if isinstance(patterns, str) else [str(pattern) for pattern in patterns]
     names: set[str] = set()
-    for pattern in filter(None, (pattern.strip() for pattern in patterns)):
+    for pattern in patterns_of(patterns):
         found, is_folder = sections.find(pattern)
         if not found and is_folder:
             example = f"'{pattern.rstrip('/')}/*.txt'"

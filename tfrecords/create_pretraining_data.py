@@ -16,7 +16,7 @@ from tfrecords.builder import build
 from tfrecords.corpus import find_files
 from tfrecords.permutation import CONFIG
 from tfrecords.runners import RUNNERS
-from tfrecords.statistics import check_unknown_share, unknown_share
+from tfrecords.unknown import check_unknown_share, unknown_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class CreateSettings(BuildSettings):
         None, help="Number of processes; left out: one for each processor of this machine.", at_least=1
     )
     runner: str = setting("local", help="local: processes here; ray: the cluster of RAY_ADDRESS.", choices=RUNNERS)
-    overwrite: bool = setting(False, help="Replace records in --output_dir that were built with other settings.")
+    overwrite: bool = setting(False, help="Replace records of other settings or another corpus in --output_dir.")
 
 
 def main(settings: CreateSettings) -> None:

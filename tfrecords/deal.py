@@ -1,14 +1,15 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A document's shard and split depend only on its text and the seed.
+A document's shard and split depend only on its text and the seed. Documents with equal sentences, apart from white
+space and Unicode composition, are in the same split.
 
 A first pass writes spill files: a header int64 [2, shards + 1] (each shard's start in bytes and in documents), then for
-each shard the columns hash and length (int64) and the texts (UTF-8). At the end, int64 values for finding duplicates:
-the number of held-out documents, their keys, then the keys of training documents.
+each shard the columns hash and length (int64) and the texts (UTF-8).
 """
 
 import hashlib
 import itertools
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +19,23 @@ import numpy as np
 from tfrecords.build_settings import BuildSettings
 from tfrecords.randomness import derive
 
-# Format version of spill files: a later version of the library may resume an interrupted build.
-SPILL_FORMAT = 2
 # Purposes of keys that belong to no single pass over a document.
 _HELD_OUT, _DEAL = -1, -3
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
 class Deal:
     """Decides the shard of each document.
 
-    train, eval: number of shards of each split; shards of `eval` come last. threshold: documents whose `chance` is
-    lower are held out. needed: the shards to write; None for all.
+    train, eval: number of shards of each split; shards of `eval` come last. held_out_fraction: documents whose `chance`
+    is lower are held out.
     """
 
     seed: int
     train: int
     eval: int
-    threshold: float
-    needed: tuple[int, ...] | None = None
+    held_out_fraction: float
 
     @classmethod
     def of(cls, settings: BuildSettings, text_bytes: int) -> "Deal":
@@ -55,15 +54,14 @@ class Deal:
         return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
 
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
-        """Returns each document's shard, int64 [documents]; -1 for shards not needed.
+        """Returns each document's shard, int64 [documents].
 
         Equal documents in a batch may get different shards. split_hashes: choose the split; default `hashes`.
         """
-        held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
+        held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.held_out_fraction
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
         counts = np.where(held_out, self.eval, self.train).astype(np.uint64)
-        shards = ((bits * counts) >> np.uint64(32)).astype(np.int64) + np.where(held_out, self.train, 0)
-        return shards if self.needed is None else np.where(np.isin(shards, self.needed), shards, -1)
+        return ((bits * counts) >> np.uint64(32)).astype(np.int64) + np.where(held_out, self.train, 0)
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,19 @@ def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(digests), np.dtype("<i8")).astype(np.int64)
 
 
+def split_hashes(texts: list[bytes]) -> np.ndarray:
+    """Returns a hash of each document that decides its split, int64 [documents]; texts have one sentence per line."""
+    return hash_texts(_without_spacing(text.decode()).encode() for text in texts)
+
+
+def _without_spacing(text: str) -> str:
+    if not text.isascii():
+        # Files with such a mark that were joined have it in their middle.
+        text = unicodedata.normalize("NFC", text.replace(_BYTE_ORDER_MARK, ""))
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
+
+
 def occurrences(hashes: np.ndarray) -> np.ndarray:
     """Counts the earlier equal entries of each hash: int64 [documents]."""
     order = np.argsort(hashes, kind="stable")
@@ -91,20 +102,9 @@ def occurrences(hashes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def write_spill(
-    path: Path,
-    documents: Documents,
-    shards: np.ndarray,
-    number_of_shards: int,
-    held_out_keys: np.ndarray,
-    training_keys: np.ndarray,
-) -> None:
-    """Writes a spill file of documents, sorted by `shards`, int64 [documents]; omits documents with negative shards.
-
-    held_out_keys, training_keys: the keys of each split's documents, int64.
-    """
+def write_spill(path: Path, documents: Documents, shards: np.ndarray, number_of_shards: int) -> None:
+    """Writes a spill file of documents, sorted by `shards`, int64 [documents]."""
     order = np.argsort(shards, kind="stable")
-    order = order[np.searchsorted(shards[order], 0) :]
     lengths = np.array([len(documents.texts[i]) for i in order], np.int64)
     splits = np.searchsorted(shards[order], np.arange(number_of_shards + 1))
     text_splits = np.concatenate([[0], np.cumsum(lengths)])[splits]
@@ -115,22 +115,10 @@ def write_spill(
         for begin, end in itertools.pairwise(splits.tolist()):
             file.write(columns[:, begin:end].tobytes())
             file.write(b"".join([documents.texts[i] for i in order[begin:end]]))
-        file.write(np.concatenate([[len(held_out_keys)], held_out_keys, training_keys]).astype(np.int64).tobytes())
 
 
-def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads a spill file's document keys: (held-out, training), int64."""
-    with open(path, "rb") as file:
-        width = int(np.fromfile(file, np.int64, 1)[0]) // 16
-        file.seek(8 * (width - 1))
-        file.seek(int(np.fromfile(file, np.int64, 1)[0]))
-        count, *_ = np.fromfile(file, np.int64, 1)
-        keys = np.fromfile(file, np.int64)
-    return keys[:count], keys[count:]
-
-
-def read_shard(paths: Iterable[Path], shard: int, hashes_only: bool = False) -> Documents:
-    """Reads a shard's documents from spill files, in the order of `paths`, without texts if `hashes_only`."""
+def read_shard(paths: Iterable[Path], shard: int) -> Documents:
+    """Reads a shard's documents from spill files, in the order of `paths`."""
     hashes, texts = [np.zeros(0, np.int64)], []
     for path in paths:
         with open(path, "rb") as file:
@@ -142,9 +130,8 @@ def read_shard(paths: Iterable[Path], shard: int, hashes_only: bool = False) -> 
             file.seek(begin)
             of_file, lengths = np.fromfile(file, np.int64, 2 * (last - first)).reshape(2, -1)
             hashes.append(of_file)
-            if not hashes_only:
-                data, splits = file.read(end - file.tell()), [0, *np.cumsum(lengths).tolist()]
-                texts += [data[one:next_one] for one, next_one in itertools.pairwise(splits)]
+            data, splits = file.read(end - file.tell()), [0, *np.cumsum(lengths).tolist()]
+            texts += [data[one:next_one] for one, next_one in itertools.pairwise(splits)]
     return Documents(np.concatenate(hashes), texts)
 
 

@@ -1,12 +1,11 @@
-"""Shows training examples as text, with statistics of a sample or of all of them.
+"""Shows training examples as text, and counts a sample or all of them.
 
 python -m tfrecords.inspect_examples --input=data --examples=2
-python -m tfrecords.inspect_examples --input=data --sample=0 --output_dir=inspection
+python -m tfrecords.inspect_examples --input=data --sample=0
 """
 
 from dataclasses import dataclass
 
-from tfrecords.base import files
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import SPLITS, find_records
@@ -23,18 +22,16 @@ class InspectSettings(CheckedSettings):
     sample: int = setting(
         10000, help="Number of examples to count; 0 counts all, and checks every file's checksum.", at_least=0
     )
-    output_dir: str = setting("", help="Folder for statistics.json and statistics.png.")
     seed: int = setting(0, help="Seed for the masks of dynamic records.")
 
 
 def main(settings: InspectSettings) -> None:
-    """Shows examples and statistics."""
-    folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
+    """Shows examples and counts."""
     paths = find_records(settings.input, settings.split)
     # Imported here: --help and wrong flags need no TensorFlow.
     from tfrecords.inspection import inspect
 
-    inspect(settings, paths, folder)
+    inspect(paths, settings.split, settings.tokenizer, settings.examples, settings.sample, settings.seed)
 
 
 def run() -> None:

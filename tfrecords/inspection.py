@@ -1,6 +1,5 @@
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,52 +9,69 @@ from tqdm import tqdm
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, say_next
-from tfrecords.manifest import MANIFEST, listed_files, word_rule_of
+from tfrecords.manifest import MANIFEST, listed_files
 from tfrecords.reader import describe_records, read_examples, read_file
-from tfrecords.statistics import Statistics, check_examples, readable
-from tfrecords.tokenizers.base import description_in
+from tfrecords.tokenizers.base import DESCRIPTION_FILE, Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 
-if TYPE_CHECKING:
-    from tfrecords.inspect_examples import InspectSettings
 
-
-def inspect(settings: "InspectSettings", paths: list[Path], folder: Path | None) -> None:
-    """Prints some examples of record files and the statistics of a sample; with a folder, writes the statistics."""
-    manifest, counts = describe_records(paths, settings.split)
-    if settings.sample == 0:
+def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, sample: int, seed: int) -> None:
+    """Prints `examples` of record files, and counts of the first `sample`, or of all if that is 0."""
+    manifest, counts = describe_records(paths, split)
+    if sample == 0:
         _check_files(paths)
-    tokenizer = load_tokenizer(settings.tokenizer or _tokenizer_beside(paths[0].parent))
-    lengths = manifest["max_seq_length"], manifest["max_predictions_per_seq"]
-    statistics = Statistics(tokenizer, *lengths, word_rule_of(manifest))
-    wanted = min(settings.sample or sum(counts), sum(counts))
-    to_print = settings.examples
-    with progress_bar(total=wanted, desc="reading", unit=" examples") as bar:
-        for batch in read_examples([str(path) for path in paths], 256, False, settings.seed).as_numpy_iterator():
-            batch = {name: array[: wanted - bar.n] for name, array in batch.items()}
+    tokenizer = load_tokenizer(tokenizer_path or _tokenizer_beside(paths[0].parent))
+    total = min(sample or sum(counts), sum(counts))
+    tokens = predicted = ones = 0
+    with progress_bar(total=total, desc="reading", unit=" examples") as bar:
+        for batch in read_examples([str(path) for path in paths], 256, False, seed).as_numpy_iterator():
+            batch = {name: array[: total - bar.n] for name, array in batch.items()}
             check_examples(batch, tokenizer)
-            for row in range(min(to_print, len(batch["input_ids"]))):
-                tqdm.write(readable(batch, row, tokenizer) + "\n", file=sys.stdout)
-            to_print -= min(to_print, len(batch["input_ids"]))
-            statistics.update(batch)
+            for row in range(min(examples - bar.n, len(batch["input_ids"]))):
+                tqdm.write(_readable(batch, row, tokenizer) + "\n", file=sys.stdout)
+            tokens += int(batch["input_mask"].sum())
+            predicted += int(batch["masked_lm_weights"].sum())
+            ones += int(batch["next_sentence_labels"].sum())
             bar.update(len(batch["input_ids"]))
-            if bar.n >= wanted:
+            if bar.n >= total:
                 break
-    print(_table(statistics.summary(), manifest))
-    if folder:
-        files.write_json(folder / "statistics.json", statistics.summary())
-        # Imported here: it brings matplotlib.
-        from tfrecords.statistics_plot import write_plot
-
-        write_plot(statistics, _rule_shares(manifest), folder / "statistics.png")
-        print(f"wrote {folder / 'statistics.json'} and {folder / 'statistics.png'}")
+    print(
+        f"{total:,} of {sum(counts):,} {split} examples: {tokens:,} tokens ({tokens / total:.1f} of "
+        f"{manifest['max_seq_length']} an example), {predicted / tokens:.2%} predicted; {ones / total:.2%} have label 1"
+    )
     say_next(
         f"python -m albert_tf.run_pretraining --train_data={paths[0].parent} --config=albert_base_v2 --output_dir=run"
     )
 
 
+def check_examples(features: dict[str, np.ndarray], tokenizer: Tokenizer) -> None:
+    """Raises UserError for a batch with ids beyond the vocabulary, or with masks beyond a row's tokens."""
+    ids = np.concatenate([features[name].ravel() for name in ("input_ids", "masked_lm_ids")])
+    if len(wrong := ids[(ids < 0) | (ids >= tokenizer.vocab_size)]):
+        raise UserError(
+            f"an example has the id {wrong[0]}, and the tokenizer {tokenizer.vocab_size} pieces; name the tokenizer of "
+            "the records with --tokenizer"
+        )
+    lengths, positions = features["input_mask"].sum(axis=1), features["masked_lm_positions"]
+    is_beyond = (positions < 0) | (positions >= lengths[:, None])
+    for row, slot in np.argwhere(is_beyond & (features["masked_lm_weights"] > 0)):
+        raise UserError(
+            f"an example of {lengths[row]} tokens masks position {positions[row, slot]}; build the records anew"
+        )
+
+
+def _readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
+    """Returns an example as text, with predicted tokens as {word -> input} and the label last."""
+    ids = features["input_ids"][row][features["input_mask"][row] > 0]
+    pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
+    for slot in np.flatnonzero(features["masked_lm_weights"][row]):
+        position, label = features["masked_lm_positions"][row, slot], features["masked_lm_ids"][row, slot]
+        pieces[position] = f"{{{tokenizer.id_to_piece(int(label))} -> {pieces[position]}}}"
+    return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
+
+
 def _tokenizer_beside(folder: Path) -> Path:
-    if description_in(folder) is None:
+    if not (folder / DESCRIPTION_FILE).is_file():
         raise UserError(f"'{folder}' holds no tokenizer; name the one its records were built with: --tokenizer=...")
     return folder
 
@@ -80,28 +96,3 @@ def _check_records(path: Path) -> None:
             count += 1
     except (tf.errors.DataLossError, DecodeError) as error:
         raise UserError(f"'{path}' is damaged after {count:,} records; copy it again or build it anew") from error
-
-
-def _rule_shares(manifest: dict[str, Any]) -> np.ndarray:
-    weights = 1 / np.arange(1, manifest.get("max_ngram", 3) + 1)
-    return weights / weights.sum()
-
-
-def _table(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
-    requested = f"  (requested: {manifest['masked_lm_prob']:.0%})" if "masked_lm_prob" in manifest else ""
-    rows = [
-        ("examples", f"{summary['examples']:,}"),
-        ("tokens", f"{summary['tokens']:,}"),
-        ("mean length", f"{summary['mean_length']:.1f} of {manifest['max_seq_length']}"),
-        ("padding", f"{summary['padding_share']:.1%}"),
-        ("predicted tokens", f"{summary['mask_rate']:.2%}{requested}"),
-        ("  seen as [MASK]", f"{summary['mask_share']:.2%}  (rule: 80 %)"),
-        ("  seen as they are", f"{summary['kept_share']:.2%}  (rule: 10 %)"),
-        ("  seen as another", f"{summary['random_share']:.2%}  (rule: 10 %)"),
-        ("label 1", f"{summary['label_1_share']:.2%}  (pair task: {manifest.get('pair_task', 'unknown')})"),
-    ]
-    runs = "  ".join(f"{n}: {share:.1%}" for n, share in enumerate(summary["run_shares"], 1))
-    rule = "  ".join(f"{n}: {share:.1%}" for n, share in enumerate(_rule_shares(manifest), 1))
-    # Spans that happen to lie side by side make one run, so long runs are more, and 1-word runs fewer, than spans.
-    rows += [("runs of words", runs), ("  spans by rule", rule)]
-    return "\n".join(f"{name:20} {value}" for name, value in rows)

@@ -1,6 +1,5 @@
 """Reads and writes the manifest of a folder of records, and checks record files against it."""
 
-import glob
 import itertools
 import json
 import os
@@ -10,15 +9,12 @@ from typing import Any
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.words import PUBLISHED
+from tfrecords.base.parts import PARTS
+from tfrecords.base.patterns import matches, patterns_of
 
 MANIFEST = "manifest.json"
-# Format 3 hashes a document's sentences; 2 hashed its bytes in the file, so that other documents were held out;
-# 1 has another order of rows in reader.py.
 FORMAT_VERSION = 3
 SPLITS = ("train", "eval")
-# The folder of an unfinished build's parts.
-PARTS = ".parts"
 
 
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
@@ -27,7 +23,7 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     If a manifest or the file names assign files to splits, returns only those of `split`. If no matching file is of
     `split`, returns all matches. Raises UserError if nothing matches, or a folder has none of `split`.
     """
-    patterns = _patterns(patterns)
+    patterns = patterns_of(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
         if _split_names(folder, split) == set():
             fix = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
@@ -43,16 +39,10 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     return paths
 
 
-def _patterns(patterns: str | os.PathLike | Iterable[str]) -> list[str]:
-    if isinstance(patterns, (str, os.PathLike)):
-        patterns = str(patterns).split(",")
-    return [str(pattern).strip() for pattern in patterns if str(pattern).strip()]
-
-
 def _matches(pattern: str) -> list[Path]:
     path = Path(pattern)
     pattern = str(path / "*.tfrecord*") if path.is_dir() else pattern
-    found = [Path(name) for name in glob.glob(os.path.expanduser(pattern))]
+    found = [Path(name) for name in matches(pattern)]
     if not found:
         raise UserError(f"'{pattern}' matches no record file; build some: python -m tfrecords.create_pretraining_data")
     return found
@@ -82,27 +72,23 @@ def check_files(paths: list[Path], split: str) -> list[int]:
     return [listed[path]["examples"] for path in paths]
 
 
-def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Writes the manifest as JSON with one line per file and setting."""
-    files.write(folder / MANIFEST, _as_json(manifest, "") + "\n")
-
-
-def _as_json(value: Any, indent: str) -> str:
+def as_text(value: Any, indent: str = "\n") -> str:
+    """Returns a manifest as JSON with one line per file and setting."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     if not any(isinstance(one, (dict, list)) for one in inner):
         return json.dumps(value, ensure_ascii=False)
     deeper = indent + "  "
     if isinstance(value, list):
-        lines, (begin, end) = [_as_json(one, deeper) for one in value], "[]"
+        lines, (begin, end) = [as_text(one, deeper) for one in value], "[]"
     else:
-        lines, (begin, end) = [f"{json.dumps(key)}: {_as_json(one, deeper)}" for key, one in value.items()], "{}"
-    return f"{begin}\n" + ",\n".join(deeper + line for line in lines) + f"\n{indent}{end}"
+        lines, (begin, end) = [f"{json.dumps(key)}: {as_text(one, deeper)}" for key, one in value.items()], "{}"
+    return begin + ",".join(deeper + line for line in lines) + indent + end
 
 
-def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Returns whether every file in the manifest exists and has the listed size."""
+def missing_file(folder: Path, manifest: dict[str, Any]) -> str:
+    """Returns the first of the manifest's files that is missing or has another size, or ""."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    return all(sizes.get(file["name"]) == file["bytes"] for file in listed_files(manifest))
+    return next((file["name"] for file in listed_files(manifest) if sizes.get(file["name"]) != file["bytes"]), "")
 
 
 def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -123,24 +109,19 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
     Raises UserError if there is none, or several folders were built differently.
     """
     folders = set()
-    for pattern in _patterns(patterns_or_dir):
+    for pattern in patterns_of(patterns_or_dir):
         path = Path(pattern)
         folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
     manifests = [read_folder(folder) for folder in sorted(folders)]
-    described = [manifest | {"word_rule": word_rule_of(manifest)} for manifest in manifests]
-    for folder, manifest in zip(sorted(folders), described):
-        for key in _SAME + (_MASKS if manifests[0].get("masking") == "dynamic" else ()):
-            if manifest.get(key) != described[0].get(key):
+    first = manifests[0]
+    for folder, manifest in zip(sorted(folders), manifests):
+        for key in _SAME + (_MASKS if first.get("masking") == "dynamic" else ()):
+            if manifest.get(key) != first.get(key):
                 raise UserError(
                     f"'{folder}' has {key} {manifest.get(key)!r} but '{sorted(folders)[0]}' has "
-                    f"{described[0].get(key)!r}; read them apart"
+                    f"{first.get(key)!r}; read them apart"
                 )
-    return manifests[0]
-
-
-def word_rule_of(manifest: dict[str, Any]) -> str:
-    """Returns the manifest's `word_rule` (see `words`); "published" for older manifests."""
-    return manifest.get("word_rule", PUBLISHED)
+    return first
 
 
 _SAME = (
@@ -173,6 +154,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         listed = [file for split in splits for file in split["files"]]
         whole &= all("name" in file and isinstance(file[key], int) for file in listed for key in ("examples", "bytes"))
         whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3])
+        whole &= manifest["masking"] != "dynamic" or manifest.keys() >= set(_MASKS)
     except (TypeError, KeyError, AttributeError):
         whole = False
     if not whole:

@@ -5,7 +5,6 @@
 Order and dynamic masks depend on (seed, position) only, so training can resume after `skip_batches` batches.
 """
 
-import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import PARTS
 from tfrecords.foreign import describe_foreign
-from tfrecords.lanes import Lanes, number_of_lanes, shuffle_seed
-from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest, word_rule_of
+from tfrecords.lanes import Lanes, number_of_lanes
+from tfrecords.manifest import MANIFEST, check_files, find_records, read_manifest
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.packing import pack_batch
 from tfrecords.randomness import derive
@@ -26,9 +26,10 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
 
-# Files read in parallel: for folders of version 0.1.0; and lanes, for later ones, whose documents are assigned by hash.
+# Files read in parallel for evaluation, and lanes for training.
 _FILES_AT_ONCE, _LANES = 16, 64
-_ORDER, _WINDOW, _MASKS = 1, 2, 3
+# The purpose of keys; `lanes` has more.
+_MASKS = 3
 
 
 def read_examples(
@@ -64,7 +65,7 @@ def read_examples(
         num_workers: workers that share the records.
         worker: this worker's number, from 0.
         expected: required manifest entries, such as max_seq_length.
-        files_at_once: files read in parallel; 0 means 64 (16 for folders of version 0.1.0). If it is a multiple of
+        files_at_once: files read in parallel; 0 means 64 (16 for evaluation). If it is a multiple of
             `num_workers`, a worker reads only its share of the files.
 
     Raises:
@@ -90,15 +91,19 @@ def read_examples(
         )
 
     skip = skip_batches * batch_size * num_workers
-    lanes = number_of_lanes(len(paths), files_at_once or _LANES)
-    if training and manifest.get("format_version", 1) > 1:
-        order = Lanes(read_file, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
+    names = [str(path) for path in paths]
+    if training:
+        lanes = number_of_lanes(len(paths), files_at_once or _LANES)
+        order = Lanes(read_file, names, counts, lanes, shuffle_window, seed)
         rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
-        names, at_once = tf.constant([str(path) for path in paths]), files_at_once or _FILES_AT_ONCE
-        read = functools.partial(_read_files, files_at_once=at_once)
-        rows = _training_rows(read, names, total, seed, shuffle_window, skip) if training else read(names).skip(skip)
-        rows = _shared(rows.enumerate(start=skip), num_workers, worker)
+        rows = tf.data.Dataset.from_tensor_slices(names).interleave(
+            read_file,
+            cycle_length=files_at_once or _FILES_AT_ONCE,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        rows = _shared(rows.skip(skip).enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = _Parser(manifest, paths[0].parent, seed, examples_per_row, row_multiple)
     of_worker = len(range(skip + worker, total, num_workers))
@@ -168,30 +173,6 @@ def read_file(name: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
 
-def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(names).interleave(
-        read_file, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
-
-
-def _training_rows(
-    read: Callable[[tf.Tensor], tf.data.Dataset], names: tf.Tensor, total: int, seed: int, window: int, skip: int
-) -> tf.data.Dataset:
-    first_epoch, into_epoch = divmod(skip, total)
-
-    @tf.autograph.experimental.do_not_convert
-    def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-        shuffled = tf.random.experimental.stateless_shuffle(names, shuffle_seed(seed, _ORDER, epoch, 0))
-
-        def shuffle(number: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-            return tf.random.experimental.stateless_shuffle(rows, shuffle_seed(seed, _WINDOW, epoch, number))
-
-        rows = read(shuffled).batch(window).enumerate().map(shuffle).unbatch()
-        return rows.skip(tf.where(epoch == first_epoch, tf.constant(into_epoch, tf.int64), 0))
-
-    return tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(epoch_rows)
-
-
 class _Parser:
     def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int, row_multiple: int):
         self._sequence = manifest["max_seq_length"]
@@ -208,7 +189,7 @@ class _Parser:
             self._rule = MaskingRule(
                 self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
             )
-            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), word_rule_of(manifest))
+            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), manifest["word_rule"])
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         features = self._parse_dynamic(positions, records) if self._dynamic else self._parse_static(records)
@@ -272,6 +253,5 @@ class _Parser:
         }
 
     def _mask(self, positions: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
-        # The zeros once were an example's position in its row; they let old trainings resume with the same masks.
         keys = derive(self._seed, _MASKS, positions[:, None], np.zeros(1, int))
         return mask_examples(input_ids, lengths, keys.ravel(), self._rule, self._vocabulary)

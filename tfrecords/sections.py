@@ -4,7 +4,6 @@ A section's content begins at the first document (or JSON line) at or after byte
 """
 
 import contextlib
-import glob
 import gzip
 import hashlib
 import os
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.patterns import matches
 from tfrecords.base.text_files import (
     HEAD_BYTES,
     LONGEST_LINE,
@@ -66,10 +66,10 @@ def is_remote(path: str | os.PathLike) -> bool:
 def find(pattern: str) -> tuple[list[str], bool]:
     """Returns matching files and whether anything, such as a folder, matches; patterns with "://" go to fsspec."""
     if not is_remote(pattern):
-        found = glob.glob(os.path.expanduser(pattern), recursive=True)
+        found = matches(pattern)
         return [name for name in found if os.path.isfile(name)], bool(found)
     system, path = _remote(pattern)
-    names = [name for name in system.glob(path) if system.isfile(name)]
+    names = [name for name in ([path] if system.isfile(path) else system.glob(path)) if system.isfile(name)]
     return [system.unstrip_protocol(name) for name in names], system.isdir(path)
 
 
@@ -122,15 +122,12 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
         yield Section(path, start, end), end - start
 
 
-def digest(section: Section) -> str:
-    """SHA-256 of a section's bytes."""
-    with _opened(section.path) as file:
-        file.seek(section.start)
-        left = (size_of(section.path) if section.end is None else section.end) - section.start
+def digest(path: str | os.PathLike) -> str:
+    """SHA-256 of a local or remote file."""
+    with _opened(str(path)) as file:
         sha = hashlib.sha256()
-        while left > 0 and (block := file.read(min(left, _READ_BYTES))):
+        while block := file.read(_READ_BYTES):
             sha.update(block)
-            left -= len(block)
     return sha.hexdigest()
 
 

@@ -1,6 +1,5 @@
 """Tasks of a build's worker processes: they assign documents to shards and write shard files."""
 
-import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ import numpy as np
 from tfrecords import corpus, sections
 from tfrecords.base import compiled, files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
+from tfrecords.build_folder import input_row
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import (
     Deal,
@@ -19,11 +20,10 @@ from tfrecords.deal import (
     hash_texts,
     occurrences,
     read_shard,
+    split_hashes,
     write_spill,
 )
-from tfrecords.duplicates import loose_hashes, split_hashes
 from tfrecords.examples import encode_examples, lay_out, plan_examples
-from tfrecords.mask_share import count_masks
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.permutation import document_end_id, encode_streams
 from tfrecords.randomness import derive
@@ -34,13 +34,16 @@ _SHUFFLE, _ORDER = -2, -4
 # Examples encoded at once: few enough that their arrays stay in the processor's cache.
 _BLOCK = 256
 # Text tokenized at once.
-_CHARACTERS = 1 << 20
+_TOKENIZED_BYTES = 1 << 20
+
+# Ids, and where sentences begin in them; where documents begin among the sentences; a key of each document.
+_Tokenized = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Worker:
     """Runs tasks in a worker process; each method is a kind of task."""
 
-    def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
+    def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Parts):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
         self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer, settings.word_rule), document_end_id(tokenizer)
         self._is_warm = False
@@ -49,42 +52,29 @@ class Worker:
         return self.__dict__ | {"_is_warm": False}
 
     def read_piece(
-        self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
+        self, deal: Deal, part: str, piece: list[sections.Section], piece_bytes: int, boot: str, max_bad_lines: int
     ) -> dict[str, Any]:
         """Writes the documents of a piece of the corpus to spill files, and returns a report.
 
-        Raises UserError for too many bad lines.
+        `boot` is stored in the report. Raises UserError for too many bad lines.
         """
         bad_lines: list[str] = []
-        report: dict[str, Any] = {
-            "key": key,
-            "documents": 0,
-            "held_out": 0,
-            "text_bytes": 0,
-            "blocks": 0,
-            "block_bytes": [],
-            "lowest": 1.0,
-            "highest": 0.0,
-            "not_utf8": {},
-        }
-        for batch in batches(self._texts(piece, bad_lines, max_bad_lines, report["not_utf8"]), piece_bytes):
-            hashes, of_split = hash_texts(batch), split_hashes(batch)
-            # Without held-out documents there is nothing to compare.
-            keys = loose_hashes(batch) if deal.threshold > 0 else np.zeros(len(batch), np.int64)
-            shards, chance = deal.shard_of(hashes, of_split), deal.chance(of_split)
-            held_out = chance < deal.threshold
-            path = spill_path(self.parts, number, report["blocks"])
-            write_spill(path, Documents(hashes, batch), shards, deal.shards, keys[held_out], keys[~held_out])
-            report["blocks"] += 1
-            report["block_bytes"].append(path.stat().st_size)
+        not_utf8: dict[str, int] = {}
+        made: list[Path] = []
+        report = {"boot": boot, "documents": 0, "held_out": 0, "text_bytes": 0}
+        for batch in batches(self._texts(piece, bad_lines, max_bad_lines, not_utf8), piece_bytes):
+            hashes = hash_texts(batch)
+            shards = deal.shard_of(hashes, split_hashes(batch))
+            made.append(self.parts.file(f"{part}-{len(made):04d}.spill"))
+            write_spill(made[-1], Documents(hashes, batch), shards, deal.shards)
             report["documents"] += len(batch)
-            report["held_out"] += int(held_out.sum())
+            report["held_out"] += int((shards >= deal.train).sum())
             report["text_bytes"] += sum(map(len, batch))
-            report["lowest"] = min(report["lowest"], float(chance.min()))
-            report["highest"] = max(report["highest"], float(chance.max()))
-        report |= {"bad_lines": bad_lines, "digests": [sections.digest(section) for section in piece]}
-        files.write_json(report_path(self.parts, "piece", number), report, durable=False)
-        return report
+        return self.parts.finish(part, report | {"not_utf8": not_utf8, "bad_lines": bad_lines}, made, durable=False)
+
+    def digest(self, paths: list[str]) -> dict[str, Any]:
+        """Returns the rows of corpus files in inputs.tsv."""
+        return {"inputs": [input_row(path) for path in paths]}
 
     def _texts(
         self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
@@ -103,16 +93,15 @@ class Worker:
                     if len(bad_lines) > max_bad_lines:
                         raise too_many(bad_lines, max_bad_lines)
 
-    def build(self, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard, unless `earlier` describes the same documents; returns its manifest entry."""
-        if earlier and earlier["source"] == _source(read_shard(blocks, shard, hashes_only=True)):
-            return earlier
+    def build(self, part: str, shard: int, spills: list[Path]) -> dict[str, Any]:
+        """Writes the records of a shard, and returns a report."""
         self._warm_up()
-        documents = read_shard(blocks, shard)
-        report = {"source": _source(documents), "text_bytes": sum(map(len, documents.texts))}
-        report |= self._write(part_path(self.parts, shard, self.settings.gzip), self._tokenize(documents))
-        files.write_json(report_path(self.parts, "shard", shard), report)
-        return report
+        documents = read_shard(spills, shard)
+        text_bytes = sum(map(len, documents.texts))
+        path = self.parts.file(f"{part}.tfrecord{'.gz' if self.settings.gzip else ''}")
+        return self.parts.finish(
+            part, {"text_bytes": text_bytes, **self._write(path, self._tokenize(documents))}, [path]
+        )
 
     # One process compiles the kernels, and the others load the result.
     def _warm_up(self) -> None:
@@ -120,32 +109,32 @@ class Worker:
             return
         with compiled.in_turn():
             documents = Documents(np.arange(2), [b"a b c d\ne f g h\ni"] * 2)
-            for _, block in self._encode(self._tokenize(documents), copies=1):
-                self._count_masks(block)
+            for _ in self._encode(self._tokenize(documents), copies=1):
+                pass
         self._is_warm = True
 
-    # A few documents at a time: text is larger than ids.
-    def _tokenize(self, documents: Documents) -> "_Tokenized":
-        tokenized = _Tokenized(self.tokenizer)
-        keys = derive(self.settings.seed, _ORDER, documents.hashes)
-        order = np.lexsort([documents.hashes, keys])
+    def _tokenize(self, documents: Documents) -> _Tokenized:
+        order = np.lexsort([documents.hashes, derive(self.settings.seed, _ORDER, documents.hashes)])
         hashes = documents.hashes[order]
-        tokenized.numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
-        for index in order.tolist():
-            text, documents.texts[index] = documents.texts[index], b""
-            tokenized.add(text.decode().split("\n") if text else [])
-        tokenized.flush()
-        return tokenized
+        ids, lengths, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], [0]
+        # A few documents at a time: text is larger than ids.
+        for batch in batches(_emptied(documents.texts, order), _TOKENIZED_BYTES):
+            of_documents = [text.decode().split("\n") if text else [] for text in batch]
+            sizes += map(len, of_documents)
+            found, splits = self.tokenizer.encode_batch([sentence for one in of_documents for sentence in one])
+            ids.append(found)
+            lengths.append(np.diff(splits))
+        sentence_splits = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
+        numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
+        return np.concatenate(ids), sentence_splits, np.cumsum(sizes), numbers
 
-    def _write(self, path: Path, documents: "_Tokenized") -> dict[str, Any]:
-        counts = {"documents": len(documents.numbers), "examples": 0, "tokens": 0, "label_1": 0}
+    def _write(self, path: Path, documents: _Tokenized) -> dict[str, Any]:
+        counts = {"documents": len(documents[-1]), "examples": 0, "tokens": 0, "label_1": 0}
         compressor = zlib.compressobj(6, wbits=31) if self.settings.gzip else None
         with files.replacing(path) as temporary:
             with open(temporary, "wb") as file:
                 for records, block in self._encode(documents, self.settings.dupe_factor):
                     file.write(compressor.compress(records) if compressor else records)
-                    if not counts["examples"]:
-                        counts |= self._count_masks(block)
                     counts["examples"] += len(block.lengths)
                     counts["tokens"] += int(block.lengths.sum())
                     counts["label_1"] += int(block.labels.sum())
@@ -154,53 +143,23 @@ class Worker:
             # Just written, the file is still in memory.
             return counts | {"bytes": temporary.stat().st_size, "sha256": files.sha256(temporary)}
 
-    def _count_masks(self, block: Any) -> dict[str, int]:
-        is_masked = self.settings.objective == "masked" and len(block.lengths) > 0
-        return count_masks(self.settings, self.vocabulary, block) if is_masked else {}
-
-    def _encode(self, documents: "_Tokenized", copies: int) -> Iterator[tuple[bytes, Any]]:
+    def _encode(self, documents: _Tokenized, copies: int) -> Iterator[tuple[bytes, Any]]:
         settings = self.settings
-        for copy in range(copies if len(documents.numbers) else 0):
+        for copy in range(copies if len(documents[-1]) else 0):
             if settings.objective == "permutation":
-                yield from encode_streams(settings, self.vocabulary, self.end_id, *documents.arrays(), copy)
+                yield from encode_streams(settings, self.vocabulary, self.end_id, *documents, copy)
                 continue
-            plan = plan_examples(settings, self.vocabulary, *documents.arrays(), copy)
-            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
+            plan = plan_examples(settings, self.vocabulary, *documents, copy)
+            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents[-1][0], np.arange(len(plan))))
             for start in range(0, len(order), _BLOCK):
                 block = lay_out(settings, self.vocabulary, plan, order[start : start + _BLOCK])
                 yield encode_examples(settings, self.vocabulary, block), block
 
 
-class _Tokenized:
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer, self.numbers = tokenizer, np.zeros(0, np.int64)
-        self._sizes: list[int] = []
-        self._ids: list[np.ndarray] = []
-        self._lengths: list[np.ndarray] = []
-        self._waiting: list[str] = []
-        self._characters = 0
-
-    def add(self, sentences: list[str]) -> None:
-        self._sizes.append(len(sentences))
-        self._waiting += sentences
-        self._characters += sum(map(len, sentences))
-        if self._characters > _CHARACTERS:
-            self.flush()
-
-    def flush(self) -> None:
-        ids, splits = self._tokenizer.encode_batch(self._waiting)
-        self._ids.append(ids)
-        self._lengths.append(np.diff(splits))
-        self._waiting, self._characters = [], 0
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        self._ids, self._lengths = [np.concatenate(self._ids)], [np.concatenate(self._lengths)]
-        sentence_splits = np.concatenate([[0], np.cumsum(self._lengths[0])]).astype(np.int64)
-        return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), self.numbers
-
-
-def _source(documents: Documents) -> str:
-    return hashlib.sha256(np.sort(documents.hashes).tobytes()).hexdigest()[:32]
+def _emptied(texts: list[bytes], order: np.ndarray) -> Iterator[bytes]:
+    for index in order.tolist():
+        text, texts[index] = texts[index], b""
+        yield text
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
@@ -208,18 +167,3 @@ def too_many(bad_lines: list[str], allowed: int) -> UserError:
     if not allowed:
         return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
     return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")
-
-
-def part_path(parts: Path, shard: int, gzip: bool) -> Path:
-    """Path of a shard's records during the build."""
-    return parts / f"shard-{shard:06d}.tfrecord{'.gz' if gzip else ''}"
-
-
-def spill_path(parts: Path, piece: int, block: int) -> Path:
-    """Path of a spill file."""
-    return parts / f"piece-{piece:06d}-{block:04d}.spill"
-
-
-def report_path(parts: Path, kind: str, number: int) -> Path:
-    """Path of a finished task's report."""
-    return parts / f"{kind}-{number:06d}.json"

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
@@ -86,6 +87,8 @@ def gelu_erf(inputs: Tensor) -> Tensor:
     return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=False), inputs.dtype)
 
 
+# Features that are floats, besides weights.
+_OF_FLOATS = ("memory", "target_mapping")
 NO_QUANTIZATION = "for 8-bit kernels use `python -m serving.export --compute=int8`"
 
 _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
@@ -316,6 +319,17 @@ def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
     if wrong.any():
         place = ", ".join(map(str, np.argwhere(wrong)[0]))
         raise plain(UserError(f"{name}: {values[wrong][0]} at [{place}] is not from {least} to {most - 1}"))
+
+
+def whole(name: str, feature: Any) -> Any:
+    """Returns a feature as int32, unless it is one of floats; Keras forgets dtypes when it makes shapes from a file."""
+    is_whole = "float" not in str(feature.dtype) or name.endswith("_weights") or name in _OF_FLOATS
+    return feature if is_whole else ops.cast(feature, "int32")
+
+
+def is_symbolic() -> bool:
+    """Returns whether Keras computes only shapes and dtypes."""
+    return get_global_attribute("symbolic_scope") is not None
 
 
 def known(values: Any) -> np.ndarray | None:

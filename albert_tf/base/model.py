@@ -9,9 +9,9 @@ from keras import ops
 from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
-from albert_tf.base import Tensor
-from albert_tf.base.layers import NO_QUANTIZATION, plain
+from albert_tf.base.layers import NO_QUANTIZATION, plain, whole
 from albert_tf.base.step_errors import explained
+from albert_tf.base.traced import traced_functions
 from albert_tf.base.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import check_format
@@ -39,8 +39,10 @@ class BaseModel(keras.Model):
     input_rank = 2
     graph_arguments: Mapping[str, Any] = {}
     is_exported = False
-    # In a function, so that Keras does not track it.
-    _graph_output: Callable[[], Any] | None = None
+    # In a function, so that Keras does not track them.
+    _input_and_output: Callable[[], tuple[Any, Any]] | None = None
+    # Keras's would have inputs of floats.
+    _default_save_signature = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if args and is_text(args[0]):
@@ -49,8 +51,9 @@ class BaseModel(keras.Model):
             return super().__call__(*args, **kwargs)
         # A functional model repeats this call with the arguments that it recorded.
         outputs = super().__call__(*args, **{**self.graph_arguments, **kwargs})
-        if self._graph_output is None or _count(outputs) > _count(self._graph_output()):
-            self._graph_output = lambda: outputs
+        if self._input_and_output is None or _count(outputs) > _count(self._input_and_output()[1]):
+            features = args[0] if args else kwargs["features"]
+            self._input_and_output = lambda: (features, outputs)
         return outputs
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
@@ -62,20 +65,28 @@ class BaseModel(keras.Model):
         return keras.tree.map_structure(_joined, *specs)
 
     @property
-    def input(self) -> dict[str, keras.KerasTensor]:
-        """Returns symbolic int32 features by name."""
-        return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
+    def input(self) -> Any:
+        """Returns symbolic features; `keras.Model(model.input, model.output)` is a functional model."""
+        return self._call_in_graph()[0]
 
     @property
     def output(self) -> Any:
         """Returns symbolic outputs for `input`.
 
-        If functional models have called this model, returns the outputs of the call that returned the most.
+        If functional models have called this model, both are of the call that returned the most outputs.
         """
-        return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
+        return self._call_in_graph()[1]
+
+    def _call_in_graph(self) -> tuple[Any, Any]:
+        if self._input_and_output is None:
+            self({name: keras.Input(one.shape[1:], dtype=one.dtype, name=name) for name, one in self._features()})
+        return self._input_and_output()
+
+    def _features(self) -> list[tuple[str, keras.KerasTensor]]:
+        return [(name, keras.KerasTensor((None,) * self.input_rank, "int32")) for name in self.feature_names]
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
-        return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(self.input))
+        return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(dict(self._features())))
 
     def export(
         self,
@@ -91,10 +102,10 @@ class BaseModel(keras.Model):
         """
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
-            for name, tensor in self.input.items()
+            for name, tensor in self._features()
         }
         signature = [features] if input_signature is None else input_signature
-        self.is_exported = True
+        self.is_exported, before = True, self._input_and_output
         try:
             return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
         except Exception as error:
@@ -109,10 +120,12 @@ class BaseModel(keras.Model):
                 )
             ) from None
         finally:
-            self.is_exported = False
+            # TensorFlow reads all properties, also `output`, which is another here.
+            self.is_exported, self._input_and_output = False, before
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains as keras.Model does; raises UserError for unreadable data."""
+        self._read_class_weight(kwargs)
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -136,6 +149,7 @@ class BaseModel(keras.Model):
             return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        self._read_class_weight(kwargs)
         self._check_data(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, **kwargs)
 
@@ -146,6 +160,31 @@ class BaseModel(keras.Model):
     def predict_on_batch(self, x: Any) -> Any:
         self._check_data(x)
         return super().predict_on_batch(x)
+
+    # Keras calls these before it trains, evaluates or predicts.
+    def make_train_function(self, force: bool = False) -> Any:
+        traced_functions(self)
+        _check_compiled(self)
+        return super().make_train_function(force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        traced_functions(self)
+        return super().make_test_function(force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        traced_functions(self)
+        return super().make_predict_function(force)
+
+    def weights_of_classes(self, class_weight: Any) -> dict[int, float]:
+        """Returns a weight for each class; raises UserError if labels are not one class a row."""
+        raise UserError(
+            f"class_weight is for an AlbertClassifier of one class a row, not for this {type(self).__name__}; leave it "
+            "out, or give sample_weight"
+        )
+
+    def _read_class_weight(self, options: dict[str, Any]) -> None:
+        if options.get("class_weight") is not None:
+            options["class_weight"] = self.weights_of_classes(options["class_weight"])
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         """Raises UserError for unusable data."""
@@ -168,7 +207,7 @@ class BaseModel(keras.Model):
         if data_batch is not None:
             features, *labels = keras.utils.unpack_x_y_sample_weight(data_batch)
             named = features if isinstance(features, dict) else {"input_ids": features}
-            data_batch = ({name: _whole(name, feature) for name, feature in named.items()}, *labels)
+            data_batch = ({name: whole(name, feature) for name, feature in named.items()}, *labels)
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
@@ -183,11 +222,6 @@ class BaseModel(keras.Model):
         config = dict(config)
         check_format("it", config, _FORMAT_VERSION)
         config.pop("format_version", None)
-        if "quantization" in config:
-            raise UserError(
-                "its kernels were rounded by quantize before it was saved, which is not read any more; take the model "
-                f"as it was before; {NO_QUANTIZATION}"
-            )
         adapters, frozen = (config.pop(name, {}) for name in ("adapters", "frozen"))
         if frozen:
             config["trainable"] = True  # The list includes the model itself if it is frozen.
@@ -199,6 +233,16 @@ class BaseModel(keras.Model):
         super()._post_build()
         if not self.trainable:
             freeze_all_below(self)
+
+
+def _check_compiled(model: keras.Model) -> None:
+    optimizer = model.optimizer
+    if optimizer is None or not optimizer.built:
+        return
+    known, now = (set(map(id, each)) for each in (optimizer._trainable_variables, model.trainable_variables))
+    # Under TensorFlow, an optimizer can leave out weights that were frozen.
+    if now - known or (known - now and keras.backend.backend() != "tensorflow"):
+        raise UserError("other weights train than at the last compile; call compile() before fit")
 
 
 def is_text(data: Any) -> bool:
@@ -254,17 +298,14 @@ def _count(outputs: Any) -> int:
     return len(keras.tree.flatten(outputs))
 
 
-def _whole(name: str, feature: Tensor) -> Tensor:
-    averaged = "float" in str(feature.dtype) and not name.endswith("_weights")
-    return keras.KerasTensor(feature.shape, "int32") if averaged else feature
-
-
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
     """Freezes a model and adds trainable LoRA adapters to the given layers (arXiv:2106.09685)."""
     if not isinstance(rank, int) or rank < 1:
         raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
     if has_adapters(model):
         raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
+    for layer in model._flatten_layers():
+        layer._trainable = True  # The adapters of a frozen layer would not train.
     for variable in model.variables:
         variable.trainable = False
     for layer in layers:
@@ -277,6 +318,8 @@ def merge_adapters(model: keras.Model) -> None:
         scale = layer.lora_alpha / layer.lora_rank
         added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
         layer._kernel.assign_add(ops.cast(added, layer._kernel.dtype))
+        # Functions that a caller traced still read it, and must not add the adapter twice.
+        layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))
         del layer.lora_kernel_a, layer.lora_kernel_b
         layer.lora_enabled, layer.lora_rank = False, None
     for layer in model._flatten_layers():

@@ -118,7 +118,7 @@ class TextDistillation(Training):
             settings.learning_rate,
             settings.num_train_steps,
             settings.num_warmup_steps,
-            weight_decay_rate=settings.weight_decay_rate,
+            weight_decay=settings.weight_decay,
             # Without bias correction 0.999 makes steps of many times the rate for the first thousand.
             beta_2=0.98,
         )

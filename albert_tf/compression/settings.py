@@ -104,7 +104,7 @@ class CompressSettings(TrainerSettings):
         at_least=1,
     )
     learning_rate: float = setting(4e-4, help="peak of the learning-rate curve", at_least=0)
-    weight_decay_rate: float = setting(0.01, help="decoupled weight decay", at_least=0)
+    weight_decay: float = setting(0.01, help="decoupled weight decay", at_least=0)
     vectors_weight: float = setting(
         -1.0,
         help="weight in the loss of 1 - cosine between the texts' vectors; -1: 1, or 0 for a model fine-tuned on"

@@ -9,6 +9,7 @@ from albert_tf.compression.settings import CompressSettings
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, store, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.data_file import text_key
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask
 from tfrecords.base.errors import UserError
@@ -70,17 +71,18 @@ class Texts(NamedTuple):
 
 def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) -> Texts:
     """Splits texts into training and held-out ones; raises UserError if they are too few."""
-    different = list(dict.fromkeys(texts))
+    key_of = {text: text_key(text, 0) for text in texts}
+    different = list(dict.fromkeys(key_of.values()))
     if len(different) < 2 * settings.held_out_rows:
         raise UserError(
             f"{len(different)} different texts are too few to hold out {settings.held_out_rows}; give more --text, or a"
             " lower --held_out_rows"
         )
     order = np.random.default_rng(int(derive(settings.seed, 1))).permutation(len(different))
-    held_out = set(order[: settings.held_out_rows].tolist())
+    held_out = {different[number] for number in order[: settings.held_out_rows]}
     return Texts(
-        [text for number, text in enumerate(different) if number not in held_out],
-        [different[number] for number in sorted(held_out)],
+        [text for text, key in key_of.items() if key not in held_out],
+        [text for text, key in key_of.items() if key in held_out],
     )
 
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.layers import activation, check_range, dropout, or_nan, plain, site_seed
+from albert_tf.base.layers import activation, check_range, dropout, is_symbolic, or_nan, plain, site_seed, whole
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Rows, Step, TokenPairs
 from albert_tf.layers.depth import of_step, visit_of
@@ -157,6 +158,7 @@ class PaddedRows(Rows):
 # The names in transformers.
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
+_OF_TOKENS = _OF_ENCODER[:-1]
 # Features for heads, which the encoder ignores: positions, labels and their weights.
 _OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
 _OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
@@ -167,7 +169,7 @@ NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
 def by_name(features: Any) -> dict[str, Any]:
     """Returns a dict of features by this package's names; raises UserError for unknown names."""
     if not isinstance(features, dict):
-        return {"input_ids": features}
+        features = {"input_ids": features}
     named = {_ALIASES.get(name, name): value for name, value in features.items()}
     for name in named:
         if name not in NAMES:
@@ -178,11 +180,24 @@ def by_name(features: Any) -> dict[str, Any]:
         raise plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))
     if "input_ids" not in named:
         raise plain(UserError(f"the features hold no input_ids, only {', '.join(named) or 'nothing'}"))
-    return named
+    return {name: whole(name, value) for name, value in named.items()} if is_symbolic() else named
+
+
+def check_shapes(features: dict[str, Any], axes: str = "[batch, sequence]") -> None:
+    """Raises UserError if ids or another feature of each token have other axes."""
+    expected, ids = axes.count(",") + 1, features["input_ids"].shape
+    for name in _OF_TOKENS:
+        shape = features[name].shape if features.get(name) is not None else ids
+        if len(shape) != expected or (None not in (shape[-1], ids[-1]) and shape[-1] != ids[-1]):
+            of_ids = "" if name == "input_ids" else f", that of input_ids {tuple(ids)}"
+            raise plain(UserError(f"{name}: the shape is {tuple(shape)}{of_ids}; give {axes}"))
 
 
 def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
     """Raises UserError for features that an encoder of `config` does not take."""
+    check_shapes(features)
+    if "float" in (dtype := keras.backend.standardize_dtype(features["input_ids"].dtype)):
+        raise plain(UserError(f"input_ids: {dtype} is not read; give whole numbers, such as int32"))
     for one in config.extensions:
         one.check_features(features)
     for extension, entry in REGISTRY.items():

@@ -5,10 +5,12 @@ from absl import logging
 
 from albert_tf.base import Tensor
 from albert_tf.base.fit_data import check_data
+from albert_tf.base.layers import plain
 from albert_tf.base.model import BaseModel, has_adapters
 from albert_tf.config import AlbertConfig
 from albert_tf.feature_values import check_values
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.logits import loss_of_logits, metrics_of_logits
 from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_of, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
@@ -19,9 +21,20 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class HolderModel(BaseModel):
-    """A model that saves another model, the attribute that `holds` names."""
+    """A model that saves another model, the attribute that `holds` names.
+
+    `has_own_loss` is whether `compute_loss` and `compute_metrics` compute a loss and metrics of the model's own.
+    """
 
     holds = "model"
+    has_own_loss = False
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+        given = {"loss": loss} | kwargs if self.has_own_loss else {}
+        for name in ("loss", "loss_weights", "metrics", "weighted_metrics"):
+            if given.get(name) is not None:
+                raise UserError(f"an {type(self).__name__} has its own loss and metrics; leave out {name}")
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras leaves a model with a `compile` of its own uncompiled.
@@ -31,6 +44,24 @@ class HolderModel(BaseModel):
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
         return count(x, sample_weight)
+
+    def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        # Keras drops the weights of data without labels.
+        if self.has_own_loss:
+            self.check_weights(sample_weight)
+
+    def check_weights(self, sample_weight: Tensor, y_pred: Any = None) -> None:
+        """Raises UserError for a sample_weight that the loss does not read; `y_pred` are predictions for labels."""
+        if sample_weight is None:
+            return
+        name, given = type(self).__name__, tuple(sample_weight.shape)
+        if self.has_own_loss:
+            raise plain(UserError(f"{name} has its own loss, which reads no sample_weight; leave it out"))
+        # Keras would multiply arrays of other shapes if they happen to fit.
+        rank = len(y_pred.shape) - 1
+        if given[rank:] not in ((), (1,)) or len(given) < rank or (rank == 2 and given[1] == 1 != y_pred.shape[1]):
+            needed = "each token, [batch, sequence]" if rank == 2 else "each row, [batch]"
+            raise plain(UserError(f"{name}: sample_weight has {len(given)} axes; give a number for {needed}"))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), self.holds: keras.saving.serialize_keras_object(getattr(self, self.holds))}
@@ -49,6 +80,8 @@ class EncoderModel(HolderModel):
     holds = "encoder"
     # The default of `compile` for fine-tuning.
     learning_rate = 2e-5
+    # The function that turns outputs into probabilities, "softmax" or "sigmoid"; "" if they are no logits.
+    probabilities = ""
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pooler: bool = True, **kwargs: Any):
         if isinstance(encoder, AlbertConfig):
@@ -66,12 +99,17 @@ class EncoderModel(HolderModel):
         """Returns loss and metrics for a `compile` without a loss."""
         return {}
 
+    def returns_logits(self, loss: Any) -> bool:
+        """Returns whether outputs are logits for metrics beside `loss`, if the model has `probabilities`."""
+        return True
+
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
         """Compiles as keras.Model does, with defaults.
 
         Args:
             optimizer: "auto" is ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
-            loss: "auto" is the task's loss and metrics; your own metrics replace the task's.
+            loss: "auto" is the task's loss and metrics; your own metrics replace the task's. Keras's losses and
+                metrics by name read logits where the model returns logits.
             **kwargs: for `keras.Model.compile`.
         """
         is_lora = has_adapters(self)
@@ -83,6 +121,10 @@ class EncoderModel(HolderModel):
             loss = defaults.pop("loss", None)
             own = kwargs.get("metrics") is not None or kwargs.get("weighted_metrics") is not None
             kwargs = kwargs if own else defaults | {key: value for key, value in kwargs.items() if value is not None}
+        if self.probabilities:
+            loss = loss_of_logits(loss, self.probabilities)
+            for name in ("metrics", "weighted_metrics") if self.returns_logits(loss) else ():
+                kwargs[name] = metrics_of_logits(kwargs.get(name), self.probabilities)
         # Keras would reuse an earlier compile's metrics.
         self._compile_metrics = None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
@@ -94,6 +136,7 @@ class EncoderModel(HolderModel):
     ) -> Tensor:
         # Here too: under JAX Keras computes metrics in another trace than the forward pass.
         self.encoder.measure()
+        self.check_weights(sample_weight, y_pred)
         part = current_part()
         if part is None:
             return super().compute_loss(x, y, y_pred, sample_weight, training=training)
@@ -110,6 +153,7 @@ class EncoderModel(HolderModel):
         return super().compute_metrics(*args, **kwargs)
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        super()._check_data(x, y, sample_weight)
         check_data(x, y, lambda features: check_values(features, self.encoder.config))
 
     def head_variables(self) -> dict[str, keras.Variable]:

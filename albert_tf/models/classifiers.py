@@ -1,7 +1,7 @@
 """Classifiers, regressors, token classifiers and multiple choice."""
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,10 +11,12 @@ from albert_tf.base import Tensor
 from albert_tf.base.fit_data import check_classes
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.padded import by_name
+from albert_tf.layers.padded import by_name, check_shapes
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.early_exit import EarlyExitModel
 from tfrecords.base.errors import UserError
+
+_BINARY = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
 
 
 class ClassesModel(EarlyExitModel):
@@ -44,6 +46,10 @@ class ClassesModel(EarlyExitModel):
         super().__init__(encoder, num_classes, dropout, early_exit, **kwargs)
         self.name_classes(num_classes, labels)
 
+    @property
+    def probabilities(self) -> str:  # type: ignore[override]
+        return "sigmoid" if self.num_classes == 1 else "softmax"
+
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         super()._check_data(x, y, sample_weight)
         if _is_of_classes(self):
@@ -64,8 +70,8 @@ class ClassesModel(EarlyExitModel):
 class AlbertClassifier(ClassesModel):
     """Classifies a text or a pair of texts (classifier_utils.py:768-812 of google-research/albert).
 
-    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]; your own loss needs `from_logits=True`.
-    Arguments and errors are those of ClassesModel.
+    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]. `compile` makes Keras's losses by name
+    read logits; a loss object needs `from_logits=True`. Arguments and errors are those of ClassesModel.
 
     Args:
         multi_label: whether a text may have several classes, each with its own probability; labels are float [batch,
@@ -85,6 +91,19 @@ class AlbertClassifier(ClassesModel):
         if multi_label and self.early_exit:
             raise UserError("early exits are by one label; leave out multi_label")
         self.multi_label = multi_label
+
+    @property
+    def probabilities(self) -> str:  # type: ignore[override]
+        return "sigmoid" if self.multi_label else super().probabilities
+
+    def weights_of_classes(self, class_weight: Any) -> dict[int, float]:
+        if self.num_classes > 1 and isinstance(self.loss, _BINARY):
+            return super().weights_of_classes(class_weight)
+        classes = range(max(self.num_classes, 2))
+        if not isinstance(class_weight, Mapping) or (class_weight.keys() - set(classes)):
+            raise UserError(f"class_weight={class_weight}: give a dict from classes, 0 to {classes[-1]}, to weights")
+        # Keras counts a missing class as 1 in arrays, and fails on it in a tf.data.Dataset.
+        return {number: float(class_weight.get(number, 1.0)) for number in classes}
 
     def default_loss(self) -> dict[str, Any]:
         if self.multi_label:
@@ -160,6 +179,13 @@ class AlbertRegressor(EarlyExitModel):
         numbers = super().logits(head, vectors, training)
         return numbers if self.activation == "linear" else keras.activations.get(self.activation)(numbers)
 
+    @property
+    def probabilities(self) -> str:  # type: ignore[override]
+        return "sigmoid" if self.activation == "linear" else ""
+
+    def returns_logits(self, loss: Any) -> bool:
+        return isinstance(loss, _BINARY)
+
     def default_loss(self) -> dict[str, Any]:
         return {"loss": "mse", "metrics": ["mae"]}
 
@@ -182,6 +208,7 @@ class AlbertMultipleChoice(DenseHeadModel):
     """
 
     input_rank = 3
+    probabilities = "softmax"
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, dropout: float = 0.1, **kwargs: Any):
         super().__init__(encoder, 1, dropout, **kwargs)
@@ -196,6 +223,7 @@ class AlbertMultipleChoice(DenseHeadModel):
 
     def call(self, features: Any, training: bool = False) -> Tensor:  # type: ignore[override]
         features = by_name(features)
+        check_shapes(features, "[batch, choices, sequence]")
         choices, length = ops.shape(features["input_ids"])[1:]
         names = features.keys() & {"input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids"}
         rows = {name: ops.reshape(features[name], (-1, length)) for name in sorted(names)}

@@ -36,6 +36,8 @@ class PairTrainer(HolderModel):
     >>> trainer.compile()
     """
 
+    has_own_loss = True
+
     def __init__(self, model: AlbertSentenceEmbedder, loss: PairLoss | dict[str, Any] | None = None, **kwargs: Any):
         if not isinstance(model, AlbertSentenceEmbedder):
             raise UserError(f"a PairTrainer needs an AlbertSentenceEmbedder, not a {type(model).__name__}")
@@ -57,11 +59,11 @@ class PairTrainer(HolderModel):
     def head_variables(self) -> dict[str, keras.Variable]:
         return self.model.head_variables()
 
-    def compile(self, optimizer: Any = "auto", **kwargs: Any) -> None:
+    def compile(self, optimizer: Any = "auto", loss: Any = None, **kwargs: Any) -> None:
         """Compiles as keras.Model does; the default is ALBERT's AdamW at 2e-5, clipped at norm 1."""
         if optimizer == "auto":
             optimizer = AdamWeightDecay(2e-5, global_clipnorm=1.0)
-        super().compile(optimizer=optimizer, **kwargs)
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
         """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
@@ -97,6 +99,7 @@ class PairTrainer(HolderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
+        self.check_weights(sample_weight)
         part = current_part()
         if part is None or "vectors" not in part.whole:
             return share_of_batch(self._loss(y_pred, x.get(TARGETS)))

@@ -50,6 +50,7 @@ class AlbertPretrainer(EncoderModel):
 
     feature_names = (*EncoderModel.feature_names, "masked_lm_positions")
     learning_rate = 1e-4
+    has_own_loss = True
     head_class: type[TiedLMHead] = MaskedLMHead
     # Added to the word count in the loss's denominator.
     loss_epsilon = 1e-5
@@ -119,6 +120,7 @@ class AlbertPretrainer(EncoderModel):
         `x` has masked_lm_ids and masked_lm_weights [batch, predictions], and next_sentence_labels [batch, 1]. Packed
         rows have labels and pair_weights [batch, examples per row]; a weight is 0 where a row has fewer pairs.
         """
+        self.check_weights(sample_weight)
         part = current_part()
         divisors = self.loss_divisors(x) if part is None else part.whole
         nll, weights = _word_losses(x, y_pred)

@@ -38,6 +38,7 @@ class AlbertSpanPredictor(EncoderModel):
     """
 
     graph_arguments = {"search": True}
+    has_own_loss = True
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class AlbertSpanPredictor(EncoderModel):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
         """Returns half the sum of start, end and, with `joint`, answerability loss (squad_utils.py:1576-1640)."""
+        self.check_weights(sample_weight)
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))

@@ -41,6 +41,8 @@ class TextStudent(HolderModel):
     by a learned matrix, initially the identity.
     """
 
+    has_own_loss = True
+
     def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.model, self.lesson_weights, self.map_states = model, dict(weights), map_states
@@ -115,6 +117,7 @@ class TextStudent(HolderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
+        self.check_weights(sample_weight)
         loss = sum(self.lesson_weights[name] * ops.mean(distance) for name, distance in y_pred.items())
         return share_of_batch(loss)
 

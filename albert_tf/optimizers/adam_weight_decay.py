@@ -11,6 +11,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
 from albert_tf.choices import GRADIENT_NORMS
+from tfrecords.base.errors import UserError, first_line
 
 # Under another backend models need no TensorFlow.
 if keras.backend.backend() == "tensorflow":
@@ -46,21 +47,21 @@ def _dense(gradient: Tensor) -> Tensor:
 
 
 @functools.cache
-def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float) -> Callable:
+def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay: float) -> Callable:
     @fuse
     def rule(gradient: Tensor, variable: Tensor, momentum: Tensor, velocity: Tensor, counts: Tensor) -> tuple:
         gradient = ops.where(counts, gradient, 0.0)
         momentum = ops.where(counts, beta_1, 1.0) * momentum + (1.0 - beta_1) * gradient
         velocity = ops.where(counts, beta_2, 1.0) * velocity + (1.0 - beta_2) * ops.square(gradient)
         update = momentum / (ops.sqrt(velocity) + epsilon)
-        return momentum, velocity, update + weight_decay_rate * variable if weight_decay_rate else update
+        return momentum, velocity, update + weight_decay * variable if weight_decay else update
 
     return rule
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamWeightDecay(keras.optimizers.Optimizer):
-    """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
+    """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay * w)`, m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias, and decays
     before the Adam step. `learning_rate` is a number, or a schedule over the number of past updates. Variables whose
@@ -76,7 +77,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         ValueError: an unknown or unavailable `gradient_norm`.
 
     >>> weight = keras.Variable([1.0, -2.0], name="kernel")
-    >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay=0.0)
     >>> optimizer.apply([ops.convert_to_tensor([1.0, 1.0])], [weight])
     >>> [round(float(value), 2) for value in ops.convert_to_numpy(weight)]
     [0.68, -2.32]
@@ -87,7 +88,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
-        weight_decay_rate: float = 0.01,
+        weight_decay: float | None = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
@@ -96,8 +97,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         name: str = "adam_weight_decay",
         **kwargs: Any,
     ):
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        self.weight_decay_rate = weight_decay_rate
+        try:
+            super().__init__(learning_rate=learning_rate, weight_decay=weight_decay or 0.0, name=name, **kwargs)
+        except ValueError as error:
+            raise UserError(f"{type(self).__name__}: {first_line(error)}") from None
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
@@ -128,7 +131,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:
-        """Adds a scalar that `figures()` reports; it is not saved, so older checkpoints still load."""
+        """Adds a scalar that `figures()` reports; it is not saved."""
         variable = self.add_variable((), name=name, aggregation="only_first_replica")
         self._shown.append(variable)
         return variable
@@ -175,6 +178,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
         return pairs  # `apply` summed them: they are clipped before this call.
 
+    def _apply_weight_decay(self, variables: Any) -> None:
+        """Does nothing: `update_step` decays. Keras would decay all variables before the update."""
+
     # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
@@ -192,7 +198,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
-        rule = _rule(self.beta_1, self.beta_2, self.epsilon, self.weight_decay_rate if self._decayed[index] else 0.0)
+        rule = _rule(self.beta_1, self.beta_2, self.epsilon, self.weight_decay if self._decayed[index] else 0.0)
         values = map(ops.convert_to_tensor, (gradient, variable, momentum, velocity, counts))
         new_momentum, new_velocity, update = rule(*values)
         self.assign(momentum, new_momentum)
@@ -204,11 +210,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return update
 
     def get_config(self) -> dict:
-        # The base class lists its own `weight_decay`, which acts outside the update and stays unused here.
-        config = super().get_config()
-        del config["weight_decay"]
-        return config | {
-            "weight_decay_rate": self.weight_decay_rate,
+        return super().get_config() | {
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,

@@ -23,7 +23,7 @@ class Lamb(AdamWeightDecay):
     al. 2020, arXiv:1904.00962). In variables with three axes, each index of the first (a step) has its own ratio.
 
     >>> weight = keras.Variable([3.0, 4.0], name="kernel")
-    >>> optimizer = Lamb(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer = Lamb(learning_rate=0.1, weight_decay=0.0)
     >>> optimizer.apply([ops.convert_to_tensor([1.0, 1.0])], [weight])
     >>> [round(float(value), 3) for value in ops.convert_to_numpy(weight)]  # moved by a tenth of its length, 5
     [2.646, 3.646]

@@ -25,7 +25,7 @@ class Muon(AdamWeightDecay):
     """Orthogonalizes the momentum of every matrix; other variables follow AdamWeightDecay.
 
     Jordan et al. 2024 (github.com/KellerJordan/Muon): m = momentum * m + gradient, g = gradient + momentum * m, w -=
-    rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay_rate * w). The factor makes updates about as
+    rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay * w). The factor makes updates about as
     large as Adam's, so both rules share rate and decay (Liu et al. 2025, arXiv:2502.16982, section 2.2). `orthogonal`
     is the five Newton-Schulz steps of `keras.optimizers.Muon`.
 
@@ -37,7 +37,7 @@ class Muon(AdamWeightDecay):
     signals, decays biases and norms, and applies gradients that are not finite.
 
     >>> kernel = keras.Variable([[3.0, 0.0], [0.0, 0.1]], name="kernel")
-    >>> optimizer = Muon(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer = Muon(learning_rate=0.1, weight_decay=0.0)
     >>> optimizer.apply([ops.convert_to_tensor([[1.0, 0.0], [0.0, 1.0]])], [kernel])
     >>> optimizer.rules()
     {'kernel': 'muon'}
@@ -84,7 +84,7 @@ class Muon(AdamWeightDecay):
         direction = gradient + self.momentum * momentum
         size = 0.2 * max(variable.shape[-2:]) ** 0.5
         update = size * self._newton_schulz.zeropower_via_newtonschulz5(direction, _STEPS)
-        decay = self.weight_decay_rate if self._decayed[index] else 0.0
+        decay = self.weight_decay if self._decayed[index] else 0.0
         rate = ops.where(counts, ops.cast(learning_rate, variable.dtype), 0.0)
         self.assign_sub(variable, rate * (update + decay * ops.convert_to_tensor(variable)))
 

@@ -16,7 +16,7 @@ from albert_tf.training.pictures import draw_bars
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-# Figures of other rules, by a former version of this library, are measured again.
+# Figures of other rules are measured again.
 _RULES = [files.sha256(module.__file__) for module in (scores, readers)]
 # Figures that are counts, or are shown elsewhere.
 _COUNTS = ("pairs", "queries", "passages", "interval", "parts")

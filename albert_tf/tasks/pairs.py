@@ -15,7 +15,7 @@ from albert_tf.loading import load
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import Preprocessor, strings
+from albert_tf.preprocessing import Preprocessor
 from albert_tf.tasks.metrics import spearman
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
@@ -23,6 +23,7 @@ from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, ope
 from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -115,7 +116,7 @@ class TextPairs(keras.utils.PyDataset):
             )
         self.max_seq_length, self.batch_size, self.seed = preprocessor.max_seq_length, batch_size, seed
         rows = pair_rows(preprocessor.tokenizer, texts, self.max_seq_length, prompts)
-        values = {} if targets is None else {TARGETS: np.asarray(targets, "float32").reshape(len(texts[0]), -1)}
+        values = {} if targets is None else {TARGETS: _numbers(targets, len(texts[0]))}
         keys = keys_of([PairExample(row) for row in zip(*texts)]) if targets is None else None
         self.rows = dataclasses.replace(rows, values=values, keys=keys)
         batches_per_epoch(self.rows, self.batch_size)
@@ -133,6 +134,17 @@ class TextPairs(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple:
         batch = self._batches[index]
         return self.rows.batch(batch, self._padded(batch))
+
+
+def _numbers(targets: Any, count: int) -> np.ndarray:
+    try:
+        # A table has a column for each number of a row.
+        found = np.asarray(targets if hasattr(targets, "columns") else items(targets, "targets", "numbers"), "float32")
+    except (TypeError, ValueError) as error:
+        raise UserError(f"targets are not numbers for each row: {error}") from error
+    if len(found) != count:
+        raise UserError(f"{len(found)} targets for {count} rows of texts; give each row its own")
+    return found.reshape(count, -1)
 
 
 @dataclasses.dataclass(frozen=True)

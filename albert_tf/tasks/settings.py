@@ -123,9 +123,7 @@ class FinetuningSettings(TrainerSettings):
         help="weight of each class in the loss: balanced, or a list such as no=1,yes=3; empty: all examples "
         "count alike",
     )
-    weight_decay_rate: float = setting(
-        0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0
-    )
+    weight_decay: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0)
     albert_dropout: float = setting(
         -1.0,
         help="dropout in the encoder, hidden and attention; -1: the task's own",

@@ -6,7 +6,6 @@ on the seed and n, so training can resume at any batch.
 
 import functools
 import itertools
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.base.traced import traced_functions
 from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
@@ -23,7 +23,6 @@ from tfrecords.randomness import derive
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
 # composition of a batch stays random.
 POOL = 64
-_GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def epoch_order(
@@ -195,13 +194,10 @@ def predict(
 
 
 def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
-    features = signature(rows)[0]
-    graphs = _GRAPHS.setdefault(model, {})
+    features, graphs = signature(rows)[0], traced_functions(model)
     key = tuple(sorted((name, spec) for name, spec in features.items()))
     if key not in graphs:
-        # The graph must not keep an otherwise unused model alive.
-        reference = weakref.ref(model)
         graphs[key] = tf.function(
-            lambda batch: reference()(batch, training=False), input_signature=[features], autograph=False
+            lambda batch: model(batch, training=False), input_signature=[features], autograph=False
         )
     return graphs[key]

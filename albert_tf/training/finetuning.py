@@ -164,7 +164,7 @@ class Finetuning(Training):
             settings.learning_rate,
             settings.num_train_steps,
             settings.num_warmup_steps,
-            weight_decay_rate=settings.weight_decay_rate,
+            weight_decay=settings.weight_decay,
         )
         model.compile(optimizer=optimizer, **self.task.compile_arguments())
         # If the first step created these variables, TensorFlow would trace it twice.

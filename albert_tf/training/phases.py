@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf.training.held_out import check_held_out
 from albert_tf.training.loop import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
@@ -113,4 +114,5 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
             )
         if phase.batch_size % parts:
             raise UserError(f"{parts} devices or parts of a step cannot share a batch of {phase.batch_size} equally")
+    check_held_out([phase.train_data for phase in phases], [phase.eval_data for phase in phases if phase.eval_data])
     return phases

@@ -27,8 +27,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 # Keys of the records' manifest that determine the examples and masks of a step.
-_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
-_NEWER = ("word_rule",)
+_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "word_rule")
 _MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
 
 
@@ -87,8 +86,7 @@ class Pretraining(Training):
 
     def _of_records(self, manifest: dict[str, Any]) -> dict[str, Any]:
         keys = _DECISIVE_OF_RECORDS + permutation.MANIFEST_KEYS * (self.settings.objective == "permutation")
-        # Runs from before these were recorded remain valid.
-        return {key: manifest.get(key) for key in keys} | {key: manifest[key] for key in _NEWER if key in manifest}
+        return {key: manifest.get(key) for key in keys}
 
     def new_model(self) -> AlbertPretrainer:
         settings, start = self.settings, self.start
@@ -115,7 +113,7 @@ class Pretraining(Training):
             settings.num_train_steps,
             settings.num_warmup_steps,
             settings.poly_power,
-            weight_decay_rate=settings.weight_decay_rate,
+            weight_decay=settings.weight_decay,
             beta_1=settings.beta_1,
             beta_2=settings.beta_2,
             epsilon=settings.epsilon,

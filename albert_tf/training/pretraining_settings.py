@@ -92,9 +92,7 @@ class PretrainingSettings(TrainerSettings):
         at_least=0,
     )
     poly_power: float = setting(1.0, help="power of the decay after warm-up; 1 is a straight line to zero", at_least=0)
-    weight_decay_rate: float = setting(
-        0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0
-    )
+    weight_decay: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0)
     beta_1: float = setting(0.9, help="decay of the gradients' running mean", at_least=0, below=1)
     beta_2: float = setting(
         0.999, help="decay of the squared gradients' running mean; RoBERTa uses 0.98", at_least=0, below=1
@@ -142,7 +140,7 @@ class PretrainingSettings(TrainerSettings):
     shuffle_window: int = setting(16384, help="size of the shuffle buffer, in examples", at_least=1)
     files_at_once: int = setting(
         0,
-        help="number of record files that are read in parallel; 0: 64, and 16 for folders of version 0.1.0",
+        help="number of record files that are read in parallel; 0: 64",
         at_least=0,
     )
     pack_rows: bool = setting(

@@ -37,20 +37,11 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Raises UserError if the folder's run began with other `facts`, or settings that differ outside `free`.
-
-    Facts that the run did not record count as equal.
-    """
+    """Raises UserError if the folder's run began with other `facts`, or settings that differ outside `free`."""
     if not has_run(folder):
         return
     decisive = {key: value for key, value in dataclasses.asdict(settings).items() if key not in free} | facts
-    # A run from before a setting existed had its default.
-    began = (
-        facts
-        | {field.name: field.default for field in dataclasses.fields(settings)}
-        | files.read_object(folder / RUN_FILE)
-    )
-    if different := _differences(began, decisive):
+    if different := _differences(files.read_object(folder / RUN_FILE), decisive):
         pairs = ", ".join(f"{key}={before!r} (now {now!r})" for key, before, now in different)
         raise UserError(f"give another --output_dir, or the flags of before: '{folder}' holds a run with {pairs}")
 

@@ -21,6 +21,11 @@ _NAMES = {"bert": "bert_base_uncased", "albert": "albert_base_v2", "tiny": "albe
 _TABLE_LENGTHS = ("32", "128", "512")
 
 
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Returns a Markdown table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
+
+
 def write_page(figures: Figures, page: Path) -> None:
     """Writes `page`, and beside it in a folder of its name figures.json and latency.png."""
     folder = files.make_output_dir(page.with_suffix(""))

@@ -23,7 +23,7 @@ OPTIMIZERS = {
     "adamw": {},
     "muon": {},
     "adamw official norm": {"gradient_norm": "official"},
-    "lamb other constants": {"beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-5, "weight_decay_rate": 0.1},
+    "lamb other constants": {"beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-5, "weight_decay": 0.1},
     "adamw not clipped": {"global_clipnorm": None},
     "adamw accumulated": {"gradient_accumulation_steps": 2},
 }

@@ -101,13 +101,15 @@ class Benchmark:
         self._metrics_url = (
             breakdown.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
         )
+        version, signatures = client.described()
+        signature = client.signature_in(signatures)
         self.model: MeasuredModel = {
             "name": settings.model,
-            "version": client.served_version(),
-            "signature": str(client.signature()),
+            "version": version,
+            "signature": str(signature),
             "requests_before": self._requests_before(),
         }
-        self._maker = WorkloadMaker(client, settings.seed, settings.text_file, settings.tokenizer)
+        self._maker = WorkloadMaker(client, signature, settings.seed, settings.text_file, settings.tokenizer)
         self._in_process = None
         if settings.in_process:
             self._in_process = stack.enter_context(InProcess(settings.in_process, settings.signature))

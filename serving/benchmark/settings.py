@@ -1,10 +1,11 @@
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from serving.benchmark import rest
 from serving.client.channel import Connection
+from serving.client.settings import ConnectionSettings
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 ARRIVALS = ("closed", "constant", "poisson")
 PROTOCOLS = ("grpc", "rest")
@@ -19,7 +20,7 @@ SCENARIOS = {
 
 
 @dataclass(frozen=True)
-class BenchmarkSettings(CheckedSettings):
+class BenchmarkSettings(ConnectionSettings):
     """The flags of a benchmark run.
 
     Every combination of lengths, batches and clients (or rates) is a point.
@@ -32,7 +33,6 @@ class BenchmarkSettings(CheckedSettings):
         "Output": "output_dir",
     }
 
-    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port")
     model: str = setting("default", help="name of the model")
     version: int = setting(0, help="version of the model; 0 means the newest")
     label: str = setting("", help="version label, instead of --version")
@@ -76,8 +76,6 @@ class BenchmarkSettings(CheckedSettings):
     )
     connections: int = setting(1, help="connections of each load generator process", above=0)
     seed: int = setting(0, help="seed for the request contents and the Poisson arrivals")
-    tls: bool = setting(False, help="use TLS to connect to the port")
-    root_certificates: str = setting("", help="PEM file of certificates to trust; implies --tls")
     server_name: str = setting("", help="name in the server's certificate, if it is not the target's host")
     compression: str = setting("", help="compression of requests: gzip or deflate")
 
@@ -123,15 +121,9 @@ class BenchmarkSettings(CheckedSettings):
         return replace(self, **changes) if self.scenario else self
 
     # Without retries, so that each failure is measured.
-    def connection(self) -> Connection:
-        return Connection(
-            self.target,
-            tls=self.tls,
-            root_certificates=self.root_certificates or None,
-            server_name=self.server_name or None,
-            compression=self.compression or None,
-            attempts=1,
-        )
+    def connection(self, **options: Any) -> Connection:
+        name, compression = self.server_name or None, self.compression or None
+        return super().connection(server_name=name, compression=compression, attempts=1, **options)
 
     def numbers(self, name: str) -> list[int] | list[float]:
         text, kind = getattr(self, name), float if name == "rate" else int

@@ -55,9 +55,15 @@ class Workload:
 class WorkloadMaker:
     """Creates workloads of random rows, or of rows from a text file."""
 
-    def __init__(self, client: Client, seed: int = 0, text_file: str | None = None, tokenizer: str | None = None):
-        self._client, self._seed = client, seed
-        self._signature = client.signature()
+    def __init__(
+        self,
+        client: Client,
+        signature: messages.Signature,
+        seed: int = 0,
+        text_file: str | None = None,
+        tokenizer: str | None = None,
+    ):
+        self._client, self._signature, self._seed = client, signature, seed
         self._takes_text = messages.text_input(self._signature) is not None
         if not self._takes_text and messages.ids_input(self._signature) is None:
             raise UserError(f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}")

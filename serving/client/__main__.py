@@ -10,22 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.channel import Connection
 from serving.client.client import Client
 from serving.client.messages import Arrays, Signature, plain, text_input
+from serving.client.settings import ConnectionSettings
 from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 _HEADLINES = ("answer", "choice", "label", "labels", "value", "words")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientSettings(CheckedSettings):
+class ClientSettings(ConnectionSettings):
     """The command's flags."""
 
-    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port.")
     model: str = setting("default", help="Name of the model.")
     version: int | None = setting(None, help="Version of the model; absent: the newest.")
     label: str | None = setting(None, help="Version label, instead of --version.")
@@ -36,17 +35,12 @@ class ClientSettings(CheckedSettings):
         (), help="NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
     )
     timeout_s: float = setting(30.0, help="Seconds to wait for the answer, retries included.")
-    tls: bool = setting(False, help="Use TLS to connect to the port.")
-    root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls.")
     compression: str | None = setting(None, help="Compression of requests: gzip or deflate.")
     json: bool = setting(False, help="Print the answer as JSON, one object a row.")
 
     def client(self) -> Client:
-        connection = Connection(
-            self.target, tls=self.tls, root_certificates=self.root_certificates, compression=self.compression
-        )
         return Client(
-            connection,
+            self.connection(compression=self.compression),
             self.model,
             version=self.version,
             label=self.label,

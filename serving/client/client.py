@@ -1,8 +1,12 @@
 """The blocking and the asyncio client."""
 
+import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import grpc
+import grpc.aio
 
 from serving.client.calls import ClientBase
 from serving.client.channel import Connection
@@ -55,8 +59,7 @@ class Client(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._channel = self.connection.open()
-        self._stubs(self._channel)
+        self._open(self.connection.open)
 
     def __enter__(self) -> "Client":
         return self
@@ -65,11 +68,12 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def raw_stub(self, method: str) -> Callable:
         """Returns a function that calls `method` with serialized messages; it raises grpc.RpcError."""
-        return self._channel.unary_unary(method)
+        return self._channels[-1].unary_unary(method)
 
     predict = _blocking(ClientBase._predict)
     predict_ids = _blocking(ClientBase._predict_ids)
@@ -79,12 +83,34 @@ class Client(ClientBase):
     classify = _blocking(ClientBase._classify)
     signature = _blocking(ClientBase._signature)
     metadata = _blocking(ClientBase._metadata)
+    described = _blocking(ClientBase._described)
     served_version = _blocking(ClientBase._served_version)
     status = _blocking(ClientBase._status)
 
 
+class _ChannelPerLoop:
+    """Calls by a channel of the running event loop, since gRPC binds a channel to one loop."""
+
+    def __init__(self, open_channel: Callable[[], grpc.aio.Channel]):
+        self._open = open_channel
+        self._channels: dict[asyncio.AbstractEventLoop, grpc.aio.Channel] = {}
+
+    def unary_unary(self, *method: Any) -> Callable:
+        return lambda *arguments, **options: self._here().unary_unary(*method)(*arguments, **options)
+
+    def _here(self) -> grpc.aio.Channel:
+        loop = asyncio.get_running_loop()
+        if loop not in self._channels:
+            kept = {one: channel for one, channel in self._channels.items() if not one.is_closed()}
+            self._channels = {**kept, loop: self._open()}
+        return self._channels[loop]
+
+    async def close(self) -> None:
+        await self._here().close()
+
+
 class AsyncClient(ClientBase):
-    """Calls one model from an event loop; methods and errors are those of `Client`.
+    """Calls one model from event loops; methods and errors are those of `Client`.
 
     >>> import asyncio
     >>> async def ask(rows):
@@ -96,8 +122,7 @@ class AsyncClient(ClientBase):
 
     def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
-        self._channel = self.connection.open_async()
-        self._stubs(self._channel)
+        self._open(lambda pings: _ChannelPerLoop(functools.partial(self.connection.open_async, pings)))
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -106,7 +131,8 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        await self._channel.close()
+        for channel in self._channels:
+            await channel.close()
 
     predict = _awaited(ClientBase._predict)
     predict_ids = _awaited(ClientBase._predict_ids)
@@ -116,5 +142,6 @@ class AsyncClient(ClientBase):
     classify = _awaited(ClientBase._classify)
     signature = _awaited(ClientBase._signature)
     metadata = _awaited(ClientBase._metadata)
+    described = _awaited(ClientBase._described)
     served_version = _awaited(ClientBase._served_version)
     status = _awaited(ClientBase._status)

@@ -8,17 +8,18 @@ from tfrecords.base.errors import UserError
 
 # The words of a server that batches and whose max_batch_size is smaller: nothing else in the protocol names the limit.
 _TOO_MANY_ROWS = re.compile(r"larger than maximum input batch size (\d+)")
+_TOO_LARGE, _FULL_QUEUE = "message larger than max", "batch scheduling queue"
 # (status, pattern in the server's message, hint); the first match is used.
 HINTS = [
     ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted",
      "the server answers one request fewer at once than its --grpc_max_threads (4 x CPU cores where it is not set): "
      "start it with --grpc_max_threads above the most requests that all clients together have in flight, or send fewer "
      "at once"),
-    ("RESOURCE_EXHAUSTED", "message larger than max",
+    ("RESOURCE_EXHAUSTED", _TOO_LARGE,
      "a message is over the limit of the side that refused it: send smaller batches or raise its max message length"),
     ("RESOURCE_EXHAUSTED", "timeout exceeded while waiting in batching queue",
      "the server's batching queue is too slow for this deadline: raise the timeout, or the server's num_batch_threads"),
-    ("UNAVAILABLE", "batch scheduling queue",
+    ("UNAVAILABLE", _FULL_QUEUE,
      "the server's batching queue is full: send fewer at once, or raise max_enqueued_batches or "
      "num_batch_threads in its batching parameters"),
     ("UNAVAILABLE", r"http1\.x|Expected SETTINGS frame|Failed parsing HTTP/2",
@@ -44,7 +45,7 @@ HINTS = [
      "the model was exported with jit_compile or --engine=xla: start the server with "
      "--xla_cpu_compilation_enabled=true"),
     ("DEADLINE_EXCEEDED", "", "the answer took longer than the timeout: raise it, send smaller batches, or look at the "
-     "server's load"),
+     "server's load; if the network lost the connection, a new one is made within a minute"),
     ("UNIMPLEMENTED", "", "the server at this port does not offer the service: is it a TensorFlow Serving gRPC port?"),
 ]  # fmt: skip
 
@@ -73,6 +74,16 @@ class ServingError(UserError):
     def __reduce__(self) -> tuple:
         # By default, unpickling calls the class with the message alone, which would fail and end a process pool.
         return type(self), (self.code, self.details, self.hint, self._target), {"request_id": self.request_id}
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the request or its answer is over a side's limit of a message."""
+        return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in self.details
+
+    @property
+    def is_of_full_queue(self) -> bool:
+        """Whether the server's batching queue is full."""
+        return self.code is grpc.StatusCode.UNAVAILABLE and _FULL_QUEUE in self.details
 
     @property
     def max_rows(self) -> int | None:

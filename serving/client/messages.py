@@ -1,6 +1,6 @@
 """Builds requests and reads answers, without the network."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from serving.wire.protos import (
     SignatureDefMap,
 )
 from serving.wire.tensors import DT_STRING, Value, fill_tensor, numpy_type, read_tensor, type_name
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -75,8 +76,8 @@ def _specs(infos: dict) -> dict[str, TensorSpec]:
     return specs
 
 
-def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Signature]]:
-    """Returns the version that answered, and its callable signatures by name."""
+def read_metadata(response: GetModelMetadataResponse) -> tuple[int | None, dict[str, Signature]]:
+    """Returns the version that answered (None: it does not tell), and its callable signatures by name."""
     definitions = SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
     signatures = {
         name: Signature(
@@ -86,7 +87,8 @@ def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Si
         # TF 2 exports list their initialiser with the signatures.
         if not name.startswith("__")
     }
-    return response.model_spec.version.value, signatures
+    spec = response.model_spec
+    return spec.version.value if spec.HasField("version") else None, signatures
 
 
 def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
@@ -167,10 +169,18 @@ def text_input(signature: Signature) -> str | None:
     return names[0] if len(names) == 1 and signature.inputs[names[0]].dtype == DT_STRING else None
 
 
+def id_rows(rows: Iterable[Iterable[int]], name: str) -> list[Any]:
+    """Converts rows of ids to a list of rows with lengths; raises UserError for what holds no rows."""
+    return [
+        row if isinstance(row, (list, tuple, np.ndarray)) else items(row, f"{name}[{number}]", "numbers")
+        for number, row in enumerate(items(rows, name, "rows of numbers"))
+    ]
+
+
 def ids_inputs(
     signature: Signature,
-    rows: Sequence[Sequence[int]],
-    segments: Sequence[Sequence[int]] | None = None,
+    rows: Iterable[Iterable[int]],
+    segments: Iterable[Iterable[int]] | None = None,
     length_buckets: Sequence[int] = (),
 ) -> Arrays:
     """Converts rows of token ids to the signature's inputs: padded ids [batch, length], lengths, mask, segments.
@@ -181,6 +191,7 @@ def ids_inputs(
     name = ids_input(signature)
     if name is None:
         raise UserError(f"the model does not take token ids; it takes {signature}")
+    rows, segments = id_rows(rows, "rows"), None if segments is None else id_rows(segments, "segments")
     lengths = np.array([len(row) for row in rows])
     width = _width(signature, name, lengths, length_buckets)
     by_role = {
@@ -216,12 +227,12 @@ def _pad(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     return padded
 
 
-def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
+def text_inputs(signature: Signature, texts: Iterable[str]) -> Arrays:
     """Returns texts as the signature's only input; raises UserError if it takes something else."""
     name = text_input(signature)
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")
-    return {name: np.array([text.encode() for text in texts], dtype=object)}
+    return {name: np.array([text.encode() for text in strings(texts, "texts")], dtype=object)}
 
 
 def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarray]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from serving.client.messages import Arrays, Signature
 from serving.wire.tensors import DT_STRING
+from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 
 DEFAULT = "serving_default"
@@ -116,13 +117,6 @@ def _decoding(signatures: Signatures) -> RowsTask | None:
     return RowsTask("decode", (), ("text",)) if is_known else None
 
 
-# Its threshold is a placeholder.
-def _early_exit(signatures: Signatures) -> RowsTask | None:
-    inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
-    wanted = ("steps", *_head(outputs))
-    return RowsTask("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
-
-
 def _giving(name: str, width: int | None, *outputs: str) -> Finder:
     """Returns a function that finds the signature `name` if it has these outputs and `width` texts (None: any)."""
 
@@ -134,11 +128,11 @@ def _giving(name: str, width: int | None, *outputs: str) -> Finder:
     return find
 
 
-def _read(signatures: Signatures, name: str, numbers: tuple[str, ...] = ()) -> tuple[tuple[str, ...], dict]:
+def _read(signatures: Signatures, name: str) -> tuple[tuple[str, ...], dict]:
     signature = signatures.get(name)
-    if signature is None or not set(numbers) <= signature.inputs.keys():
+    if signature is None:
         return (), {}
-    texts = {key: spec for key, spec in signature.inputs.items() if key not in numbers}
+    texts = signature.inputs
     if any(spec.dtype != DT_STRING or len(spec.shape or ()) > 1 for spec in texts.values()):
         return (), {}
     return tuple(sorted(texts)), signature.outputs
@@ -146,8 +140,8 @@ def _read(signatures: Signatures, name: str, numbers: tuple[str, ...] = ()) -> t
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        # For models with several labels per text, also the labels.
-        return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
+        # For models with several labels per text, also the labels; and the names of all classes.
+        return tuple(name for name in ("classes", "label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
@@ -166,8 +160,6 @@ FINDERS: Mapping[str, Finder] = {
     ),
     "tag": _giving(DEFAULT, 1, "ends", "labels", "probabilities", "starts", "words"),
     "fill_mask": lambda signatures: _MASKS(signatures) or _MASKS_WITHOUT_IDS(signatures),
-    "sentence_order": _giving("sentence_order", 2, "probabilities"),
-    "early_exit": _early_exit,
     "tokenize": _giving("tokenize", None, "input_ids", "lengths", "pieces"),
     "embed_all": _giving("tokens", 1, "lengths", "sequence_output"),
     "decode": _decoding,
@@ -194,16 +186,12 @@ def _completed(task: RowsTask, signatures: Signatures) -> RowsTask:
     task = replace(task, counts=counts_in(signatures[task.signature].outputs))
     if (other := signatures.get(_with_options(task.signature))) is None:
         return task
-    return replace(task, options=tuple(sorted(OPTIONS.keys() & other.inputs)), option_counts=counts_in(other.outputs))
+    options = tuple(sorted(OPTIONS.keys() & other.inputs))
+    return replace(task, options=options, option_counts=counts_in(other.outputs))
 
 
 def _with_options(signature: str) -> str:
     return WITH_OPTIONS if signature == DEFAULT else f"{signature}_{WITH_OPTIONS}"
-
-
-def vectors_of(task: RowsTask, answer: Arrays) -> np.ndarray:
-    """Returns an embedding task's vectors: float32 [rows, size]."""
-    return answer[task.outputs[0]]
 
 
 def raw_scores(answer: Arrays) -> np.ndarray:
@@ -226,24 +214,13 @@ def estimated_tokens(row: Sequence[bytes], bytes_a_token: float = BYTES_A_TOKEN)
     return SPECIAL_TOKENS + round(sum(map(len, row)) / bytes_a_token)
 
 
-def check_texts(texts: Sequence) -> Sequence:
-    """Returns `texts`; raises UserError for a single string."""
-    if isinstance(texts, (str, bytes)):
-        raise UserError("texts must be a list of strings; of one text give [text]")
-    return texts
-
-
-def encode_rows(rows: Sequence, width: int) -> list[tuple[bytes, ...]]:
+def encode_rows(rows: Iterable, width: int) -> list[tuple[bytes, ...]]:
     """Converts texts, or tuples of `width` texts, to tuples of UTF-8."""
-    encoded = [tuple(map(_encode, row if isinstance(row, (tuple, list)) else (row,))) for row in check_texts(rows)]
-    for row in encoded:
-        if len(row) != width:
+    encoded = []
+    for number, row in enumerate(items(rows, "texts")):
+        texts = strings(row if isinstance(row, (tuple, list)) else [row], f"texts[{number}]")
+        encoded.append(tuple(text.encode() for text in texts))
+        if len(texts) != width:
             wanted = "one text" if width == 1 else f"{width} texts"
-            raise UserError(f"a row has {len(row)} texts; the model takes {wanted} a row")
+            raise UserError(f"a row has {len(texts)} texts; the model takes {wanted} a row")
     return encoded
-
-
-def _encode(text: str | bytes) -> bytes:
-    if not isinstance(text, (str, bytes)):
-        raise UserError(f"{text!r} is no text; give str")
-    return text.encode() if isinstance(text, str) else text

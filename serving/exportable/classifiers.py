@@ -28,6 +28,7 @@ class DenseHeadExportable(Exportable):
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
     """Exports an AlbertClassifier: `logits`, `probabilities` float32 [batch, classes] and `label` string [batch].
 
+    `classes` string [batch, classes] names the columns, so that an answer and its names are always of one model.
     If texts may have several classes, `label` is the likeliest, and `labels` string [batch, classes] names those with a
     probability above the task's `threshold` (0.5), with "" for others.
     """
@@ -40,20 +41,21 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
         self.multi_label, self.threshold = model.multi_label, self.options.task.get("threshold", 0.5)
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
-        label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
+        names = tf.constant(self.labels)
+        classes = tf.gather(names, tf.broadcast_to(tf.range(len(self.labels)), tf.shape(logits)))
+        named = {"label": tf.gather(names, tf.argmax(logits, axis=-1)), "classes": classes, "logits": logits}
         if not self.multi_label:
-            return {"label": label, "logits": logits, "probabilities": tf.nn.softmax(logits)}
+            return named | {"probabilities": tf.nn.softmax(logits)}
         probabilities = tf.nn.sigmoid(logits)
-        labels = tf.where(probabilities > self.threshold, tf.constant(self.labels), "")
-        return {"label": label, "labels": labels, "logits": logits, "probabilities": probabilities}
+        return named | {"labels": tf.where(probabilities > self.threshold, names, ""), "probabilities": probabilities}
 
     def answers(self, formats: InputFormats):
         return super().answers(formats) | {"classify": formats.examples.to(self.classes, method=CLASSIFY)}
 
     def classes(self, batch: TokenBatch):
         """Returns the Classify RPC's outputs: `classes` string and `scores` float32, both [batch, classes]."""
-        scores = self.answer(batch)["probabilities"]
-        return {"classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(scores)), "scores": scores}
+        answer = self.answer(batch)
+        return {"classes": answer["classes"], "scores": answer["probabilities"]}
 
 
 class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):

@@ -1,4 +1,4 @@
-"""Serves the API routes of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
+"""Serves the API routes of OpenAI, Cohere, text-embeddings-inference and Hugging Face in front of a model server.
 
 python -m serving.gateway --target=127.0.0.1:8500 --model=sst2
 python -m serving.gateway --model=embedder --port=8080 --api_key_file=keys.txt
@@ -9,36 +9,40 @@ import re
 import sys
 from dataclasses import dataclass
 
-from serving.client import Connection
+from serving.client.settings import ConnectionSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(CheckedSettings):
+class GatewaySettings(ConnectionSettings):
     """The command's flags."""
 
-    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
     model: tuple[str, ...] = setting(
         (), help="required: name of a model; give the flag several times, or a comma-separated list, for several"
     )
     port: int = setting(8080, help="port to listen on; 0 chooses a free one", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0 listens on every network")
-    grpc_port: int = setting(0, help="port for KServe's gRPC service; 0: none", at_least=0, at_most=65535)
     api_key_file: str = setting("", help="file of API keys, one a line; empty: no key is needed")
     max_batch_tokens: int = setting(
         1024, help="largest number of tokens in a batch; a longer row is sent alone", at_least=1
     )
     max_batch_rows: int = setting(256, help="largest number of rows in a batch", at_least=1)
-    max_in_flight: int = setting(2, help="largest number of batches at the model server at the same time", at_least=1)
+    max_in_flight: int = setting(
+        2,
+        help="largest number of batches at the model server at the same time; each model always has one place",
+        at_least=1,
+    )
     max_queued_tokens: int = setting(
-        65536, help="largest number of tokens in the queue; beyond it requests get 429", at_least=1
+        65536, help="largest number of a model's tokens in the queue; beyond it requests get 429", at_least=1
     )
     max_inputs: int = setting(2048, help="largest number of texts in a request", at_least=1)
     max_body_bytes: int = setting(8 * 2**20, help="largest size of a request's body in bytes", at_least=1)
     max_held_bytes: int = setting(
-        64 * 2**20, help="largest size of all bodies that wait or are answered; beyond it requests get 429", at_least=1
+        64 * 2**20,
+        help="largest size of all bodies and answers together; beyond it requests get 429, and longer answers 413",
+        at_least=1,
     )
     timeout_s: float = setting(30.0, help="seconds that a request may take", above=0)
     check_s: float = setting(5.0, help="seconds between checks of whether the models are available", above=0)
@@ -51,8 +55,6 @@ class GatewaySettings(CheckedSettings):
     access_log: str = setting("", help="file for one line of JSON per request, without its texts; - = standard output")
     log_bodies: bool = setting(False, help="write bodies of requests, with their texts, to --access_log")
     drain_s: float = setting(20.0, help="seconds that the gateway waits for running requests after SIGTERM", at_least=0)
-    tls: bool = setting(False, help="use TLS to connect to the model server")
-    root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
 
 
 def main(settings: GatewaySettings) -> None:
@@ -72,19 +74,16 @@ def main(settings: GatewaySettings) -> None:
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
     try:
+        from serving import http_protocol
         from serving.gateway import keys, scheduler, server, service
     except ModuleNotFoundError as error:
         raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
 
-    connection = Connection(
-        settings.target, tls=settings.tls, root_certificates=settings.root_certificates, attempts=2
-    )  # fmt: skip
     limits = scheduler.Limits(
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
-    host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
     options = service.GatewayOptions(
-        connection=connection,
+        connection=settings.connection(attempts=2),
         models=models,
         keys=keys.Keys.read(settings.api_key_file) if settings.api_key_file else None,
         limits=limits,
@@ -93,15 +92,14 @@ def main(settings: GatewaySettings) -> None:
         max_held_bytes=settings.max_held_bytes,
         timeout_s=settings.timeout_s,
         check_s=settings.check_s,
-        grpc_address=f"{host}:{settings.grpc_port}" if settings.grpc_port else "",
         root_path=settings.root_path.rstrip("/"),
         access_log=settings.access_log,
         log_bodies=settings.log_bodies,
         cors_origins=origins,
     )
+    http_protocol.raise_file_limit()
     gateway = server.GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
-    grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""
-    print(f"answering at http://{settings.bind_address}:{gateway.port}/docs{grpc}; Ctrl-C stops", flush=True)
+    print(f"answering at http://{settings.bind_address}:{gateway.port}/docs; Ctrl-C stops", flush=True)
     gateway.run()
 
 

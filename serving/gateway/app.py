@@ -4,9 +4,10 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
-import grpc
+import msgspec
+import numpy as np
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -15,14 +16,14 @@ from starlette.routing import Route as StarletteRoute
 from serving.access_log import AccessLog
 from serving.client import ServingError
 from serving.client.errors import UnreadableAnswer
-from serving.gateway import kserve, tracing
+from serving.gateway import tracing
 from serving.gateway.bodies import read_object
 from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
 from serving.gateway.service import Answer, Call, GatewayOptions, Service
-from serving.http_protocol import Inflating, LongBody, NoRoom, Room, UnknownCoding, read_body
+from serving.http_protocol import Inflating, LongAnswer, LongBody, NoRoom, Room, Share, UnknownCoding, read_body
 from serving.wire.request_id import HEADER, current, request_id
 
 _LOG = logging.getLogger(__name__)
@@ -34,16 +35,12 @@ class Gateway:
     def __init__(self, options: GatewayOptions):
         self.options, self.metrics = options, Metrics()
         self.log = AccessLog(options.access_log)
-        self.grpc_port = 0
         self.room = Room(options.max_held_bytes)
         self.service: Service | None = None
         # For a path of both kinds: POST is the route's, all else the page's.
         posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
-        infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]
-        application = Starlette(
-            routes=[*posts, *infers, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found}
-        )
+        application = Starlette(routes=[*posts, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found})
         application.router.redirect_slashes = False
         if options.cors_origins:
             application.add_middleware(
@@ -62,28 +59,11 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
         self.service = Service(self.options, self.metrics)
-        server = await self._grpc_server()
         try:
             yield
         finally:
-            if server is not None:
-                await server.stop(grace=1)
             await self.service.close()
             self.log.close()
-
-    async def _grpc_server(self) -> grpc.aio.Server | None:
-        if not self.options.grpc_address:
-            return None
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", self.options.max_body_bytes)])
-        server.add_generic_rpc_handlers([kserve.GrpcService(lambda: self.service, self._check_key, self.log)])
-        self.grpc_port = server.add_insecure_port(self.options.grpc_address)
-        await server.start()
-        return server
-
-    def _check_key(self, authorization: str) -> None:
-        keys = self.options.keys
-        if keys is not None and not keys.open_to(authorization):
-            raise Refusal(401, "the authorization metadata carries no key that is known here", "invalid_api_key")
 
 
 class _Endpoint:
@@ -94,7 +74,7 @@ class _Endpoint:
     async def __call__(self, scope, receive, send) -> None:
         begin = time.perf_counter()
         call, given = Call(), dict(scope["headers"]).get(_ID_HEADER, b"")
-        with request_id(given.decode("latin-1")) as own:
+        with request_id(given.decode("latin-1")) as own, self._gateway.room.share() as call.share:
             try:
                 reply = await self._checked(scope, receive, call)
             except ConnectionError:
@@ -102,7 +82,9 @@ class _Endpoint:
             except Refusal as refusal:
                 call.code = refusal.code
                 reply = Reply(_error(self._family, refusal), status=refusal.status, headers=self._headers(refusal))
-        seconds = time.perf_counter() - begin
+            await self._reply(own, scope["method"], reply, time.perf_counter() - begin, call, send)
+
+    async def _reply(self, own: str, verb: str, reply: Reply, seconds: float, call: Call, send) -> None:
         headers = [(b"content-type", reply.kind), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
         headers += [(_ID_HEADER, own.encode()), *_SECURITY]
         if call.model_ns:
@@ -113,8 +95,10 @@ class _Endpoint:
         metrics.requests.labels(self._path, reply.status).inc()
         metrics.seconds.labels(self._path).observe(seconds)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
-        self._log(own, scope["method"], reply.status, seconds, call)
+        await send({"type": "http.response.body", "body": reply.body, "more_body": True})
+        # Returns when the client has read nearly all of a long answer, which takes memory until then.
+        await send({"type": "http.response.body"})
+        self._log(own, verb, reply.status, seconds, call)
 
     def _log(self, own: str, verb: str, status: int, seconds: float, call: Call) -> None:
         options = self._gateway.options
@@ -149,15 +133,18 @@ class _Endpoint:
         if scope["method"] not in self._methods:
             raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
         try:
-            with self._gateway.room.share() as call.share:
-                return await self._answer(headers, scope, receive, call)
+            return await self._answer(headers, scope, receive, call)
         except (ServingError, UnreadableAnswer) as error:
             raise from_server(error) from None
         except LongBody:
             limit = self._gateway.options.max_body_bytes
             raise Refusal(413, f"the body is over the {limit} bytes of this gateway", "too_large") from None
+        except LongAnswer:
+            limit = self._gateway.options.max_held_bytes
+            message = f"the answer takes more than the {limit} bytes of this gateway; send fewer or shorter texts"
+            raise Refusal(413, message, "too_large") from None
         except NoRoom:
-            message = "the bodies of the requests that wait fill the memory they may take"
+            message = "the bodies and answers of other requests fill the memory they may take"
             raise Refusal(429, message, "overloaded", RETRY_S) from None
         except TimeoutError:
             raise Refusal(504, "the request took longer than the time limit", "timeout") from None
@@ -188,22 +175,6 @@ _SECURITY = (
 _FOR_PEOPLE = ("/", "/docs")
 # The path that has a page and takes bodies.
 _OF_BOTH = {"/": ["POST"]}
-# KServe's version 2.
-INFER_PATHS = ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer")
-
-
-class _Infer(_Endpoint):
-    def __init__(self, gateway: Gateway, path: str):
-        super().__init__(gateway, path, ("POST",), "tei", is_open=False)
-
-    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        raw, service = await self._body_of(headers, receive, call), self._gateway.service
-        model = kserve.find_model(service, **scope["path_params"])
-        handled = kserve.infer_http(service, model, raw, headers.get(kserve.HEADER_LENGTH, ""))
-        body, head = await _unless_gone(handled, receive)
-        if head is None:
-            return Reply(body)
-        return Reply(body, b"application/octet-stream", headers=((kserve.HEADER_LENGTH.encode(), str(head).encode()),))
 
 
 class _Post(_Endpoint):
@@ -214,8 +185,31 @@ class _Post(_Endpoint):
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
         body = read_object(await self._body_of(headers, receive, call), self._body)
         with tracing.request_span(self._path, headers) as call.trace:
-            handled = self._handler(self._gateway.service, body, call)
-            return Reply(encode(await _unless_gone(handled, receive)))
+            handled = self._gateway.service.answered(self._handler, body, call)
+            return Reply(_encoded(await _unless_gone(handled, receive), call.share))
+
+
+def _encoded(answer: Answer, share: Share) -> bytes:
+    """Encodes an answer; its arrays and iterators are counted and become Python objects one row at a time."""
+
+    def encode_rows(value: np.ndarray | Iterable) -> msgspec.Raw:
+        if isinstance(value, np.ndarray):
+            row = encoder.encode(value.tolist())
+            share.take_answer(len(row))
+            return msgspec.Raw(row)
+        before, text = share.answer, bytearray(b"[")
+        for item in value:
+            text += encoder.encode(item) + b","
+            # Without what arrays and iterators within the item have taken.
+            share.take_answer(len(text) - (share.answer - before))
+        text[max(len(text) - 1, 1) :] = b"]"
+        return msgspec.Raw(text)
+
+    encoder = msgspec.json.Encoder(enc_hook=encode_rows)
+    body = encoder.encode(answer)
+    # The model's arrays have gone.
+    share.take_answer(len(body) - share.answer)
+    return body
 
 
 def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
@@ -285,8 +279,5 @@ def _error(family: str, refusal: Refusal) -> bytes:
 async def _not_found(request, error) -> Response:
     refusal = Refusal(404, "there is no such route; /docs lists them", "not_found")
     path = request.scope["path"]
-    body = _error("openai" if path.startswith("/v1/") else "tei", refusal)
-    if path.startswith("/v2/"):
-        # KServe's clients read a string there, and Cohere's the message.
-        body = encode({"error": refusal.message, "error_type": refusal.code, "message": refusal.message})
+    body = _error("openai" if path.startswith(("/v1/", "/v2/")) else "tei", refusal)
     return Response(body, 404, media_type="application/json")

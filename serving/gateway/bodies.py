@@ -1,5 +1,6 @@
 """Request bodies of OpenAI's, Cohere's and text-embeddings-inference's clients."""
 
+import codecs
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -28,6 +29,7 @@ def read_object(raw: bytes, kind: type["Body"]) -> Any:
 
 def decoded(raw: bytes) -> Any:
     """Decodes JSON; raises Refusal for invalid JSON and for duplicate names in an object."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         values = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -188,19 +190,6 @@ class EntitiesBody(TextsBody, kw_only=True):
 
     aggregation_strategy: Literal["none", "first"] | None = None
     ignore_labels: list[str] | None = None
-
-
-class PairsBody(TruncatingBody, kw_only=True):
-    """A pair of texts, or a list of pairs."""
-
-    inputs: list[str | list[str]]
-
-
-class ExitBody(TruncatingBody, kw_only=True):
-    """Rows like those of /predict, and a threshold for early exit."""
-
-    inputs: str | list[str | list[str]]
-    threshold: float
 
 
 class Question(msgspec.Struct):

@@ -1,7 +1,7 @@
 """Cohere's embeddings and tokens routes (https://docs.cohere.com/reference)."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,13 @@ def _bits(vectors: np.ndarray) -> np.ndarray:
 
 
 # Of vectors [rows, size], by the name of a type.
-_TYPES: dict[str, Callable[[np.ndarray], list]] = {
-    "float": lambda vectors: vectors.tolist(),
-    "int8": lambda vectors: _int8(vectors).tolist(),
-    "uint8": lambda vectors: (_int8(vectors) + 128).tolist(),
-    "binary": lambda vectors: (_bits(vectors) - 128).tolist(),
-    "ubinary": lambda vectors: _bits(vectors).tolist(),
-    "base64": lambda vectors: [as_base64(vector) for vector in vectors],
+_TYPES: dict[str, Callable[[np.ndarray], Iterable]] = {
+    "float": list,
+    "int8": lambda vectors: list(_int8(vectors)),
+    "uint8": lambda vectors: list(_int8(vectors) + 128),
+    "binary": lambda vectors: list(_bits(vectors) - 128),
+    "ubinary": lambda vectors: list(_bits(vectors)),
+    "base64": lambda vectors: map(as_base64, vectors),
 }
 
 

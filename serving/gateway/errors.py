@@ -36,7 +36,10 @@ def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
     """Converts a server's error to a Refusal, without internal addresses."""
     if isinstance(error, UnreadableAnswer):
         return Refusal(502, f"the model server's answer cannot be used: {first_line(error)}"[:500], "server_error")
-    if error.code in _TOO_BUSY:
+    if error.is_too_large:
+        message = "the request or its answer is over the model server's limit of a message; send fewer or shorter texts"
+        return Refusal(413, message, "too_large")
+    if error.code in _TOO_BUSY or error.is_of_full_queue:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:
         return gone()
@@ -47,6 +50,12 @@ def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
         details = error.details.partition("[[{{")[0]
         return bad_request(f"the model refused the request: {' '.join(details.split())[:300]}")
     return Refusal(502, f"the model server failed ({error.code.name})", "server_error")
+
+
+def is_busy(error: ServingError) -> bool:
+    """Returns whether the server is there and has too much to do."""
+    is_full = error.code is grpc.StatusCode.UNAVAILABLE and "batch scheduling queue" in error.details
+    return is_full or error.code in (*_TOO_BUSY, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def is_passing(error: ServingError) -> bool:

@@ -1,16 +1,21 @@
 """Pipelines for Hugging Face's clients (huggingface_hub, @huggingface/inference)."""
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
 import numpy as np
 
 from serving.gateway import bodies, understanding
 from serving.gateway.errors import bad_request
+from serving.gateway.model import Reading
+from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
 
 async def text_classification(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
     """Answers like /predict, but wraps the classes of a single text in a list."""
     found = await understanding.predict(service, body, call)
-    return [found] if found and isinstance(found[0], dict) else found
+    return [found] if isinstance(found, list) else found
 
 
 async def token_classification(service: Service, body: bodies.EntitiesBody, call: Call) -> Answer:
@@ -23,7 +28,7 @@ async def token_classification(service: Service, body: bodies.EntitiesBody, call
         parts = _joined(words) if joins else [{"entity": word.pop("label"), **word} for word in words]
         return [one for one in parts if one["entity_group" if joins else "entity"] not in ignored]
 
-    return entities(found) if isinstance(body.inputs, str) else [entities(words) for words in found]
+    return entities(found) if isinstance(body.inputs, str) else map(entities, found)
 
 
 def _joined(words: list[dict]) -> list[dict]:
@@ -57,17 +62,21 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     model, work = await understanding.masks(service, texts, body, call)
     if "ids" not in model.tasks["fill_mask"].outputs:
         raise bad_request(f"the model '{model.name}' gives no ids of words; export it again, or ask /fill_mask")
-    answers = []
+    answers = _filled(model, texts, work, body.top_k)
+    return next(answers) if lone else answers
+
+
+def _filled(model: Reading, texts: list[str], work: QueuedRequest, top_k: int | None) -> Iterator[Iterable]:
     for text, row in zip(texts, work.each("texts", "ids", "probabilities"), strict=True):
         found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
         if not found:
             raise bad_request(f"the text '{text[:50]}' has no mask ({model.mask or 'as the vocabulary calls it'})")
-        words = [_words(text, model.mask, place, *mask)[: body.top_k] for place, mask in enumerate(found)]
-        answers.append(words if len(words) > 1 else words[0])
-    return answers[0] if lone else answers
+        # As iterators: a text is repeated in each of its sequences, which may together be large.
+        words = (islice(_words(text, model.mask, place, *mask), top_k) for place, mask in enumerate(found))
+        yield words if len(found) > 1 else next(words)
 
 
-def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> list[dict]:
+def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> Iterator[dict]:
     parts = text.split(mask) if mask else [text]
     before, after = mask.join(parts[: place + 1]), mask.join(parts[place + 1 :])
 
@@ -75,11 +84,9 @@ def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray,
         # A piece of WordPiece that goes on, or one of byte-level BPE that has its blank.
         return f"{before if word[:2] != '##' and word[:1] != ' ' else before.rstrip()}{word.removeprefix('##')}{after}"
 
-    found = [(words[one].decode(errors="replace"), ids[one], scores[one]) for one in best_first(scores)]
-    return [
-        {"score": float(score), "token": int(number), "token_str": word, "sequence": sequence(word)}
-        for word, number, score in found
-    ]
+    for one in best_first(scores):
+        word = words[one].decode(errors="replace")
+        yield {"score": float(scores[one]), "token": int(ids[one]), "token_str": word, "sequence": sequence(word)}
 
 
 async def question_answering(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:

@@ -1,9 +1,10 @@
 """A model behind the gateway: tasks, availability, batches."""
 
 import asyncio
-import dataclasses
+import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -20,7 +21,7 @@ from serving.client.tasks import (
     find_tasks,
 )
 from serving.gateway import tracing
-from serving.gateway.errors import Refusal, is_passing, not_ready, unreadable
+from serving.gateway.errors import Refusal, gone, is_busy, is_passing, not_ready, unreadable
 from serving.gateway.scheduler import BatchAnswer, ModelBatch, QueuedRequest
 from serving.wire import protos
 from serving.wire.request_id import request_id
@@ -31,12 +32,16 @@ _LOG = logging.getLogger(__name__)
 # A text longer than any row; its token count after truncation is the model's maximum.
 _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
+# Between questions to a server that has too much to do.
+_PAUSES_S = (0.1, 0.3, 1.0, 0.0)
+# Calls to further servers of a name if one lacks the version.
+_NEXT_SERVERS = 3
+# So a server refuses a request that was made for other signatures.
+_OF_ANOTHER_MODEL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
 # Tokens are counted once per this number of batches, so that estimates stay good.
 _COUNT_EVERY = 32
 # Mask tokens of the vocabularies.
 _MASKS = (b"[MASK]", b"<mask>")
-# A threshold beyond those of any rule of early exit, at one end or the other.
-_BEYOND = 1e9
 
 
 class TokenEstimate:
@@ -74,99 +79,54 @@ class TokenEstimate:
         self._tokens = max(self._tokens, self._bytes / 1000)
 
 
-class ServedModel:
-    """A model of a TensorFlow Serving server, checked every `check_s` seconds.
+@dataclass(eq=False)
+class Reading:
+    """What one version of a model told of itself. A request is asked and answered by one reading.
 
-    `on_change` is called when the model appears, disappears, or changes its version.
+    Attributes:
+        version: None if the server does not tell.
+        labels: names of the classes.
+        prompts: names of prompts; None where the model does not tell whether it has some.
+        is_whole: whether all tasks are known.
+        on_failure: called after a failed call.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        name: str,
-        check_s: float,
-        on_change: Callable[["ServedModel"], None] = lambda _: None,
-    ):
-        self.name, self._check_s, self._on_change = name, check_s, on_change
-        self._client = AsyncClient(connection, name)
-        self._wake = asyncio.Event()
-        self._batches = 0
-        self.version: int | None = None
-        self.error = ""
-        # The error for requests while the model is unavailable; None while it is available.
-        self.absence: Refusal | None = not_ready(name)
-        self.tasks: dict[str, RowsTask] = {}
-        self.signatures: dict[str, Signature] = {}
-        self.labels: list[str] = []
-        # The names of prompts; None where the model does not tell whether it has some.
-        self.prompts: tuple[str, ...] | None = None
-        self.mask = ""
-        self.special: frozenset[int] = frozenset()
-        self.steps: dict[str, int] = {}
-        self.estimate = TokenEstimate()
+    name: str
+    client: AsyncClient
+    version: int | None = None
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    on_failure: Callable[[], None] = lambda: None
+    is_whole: bool = False
+    tasks: dict[str, RowsTask] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
+    prompts: tuple[str, ...] | None = None
+    mask: str = ""
+    special: frozenset[int] = frozenset()
+    estimate: TokenEstimate = field(default_factory=TokenEstimate)
+    _batches: int = 0
 
     @property
-    def live(self) -> bool:
-        return self.absence is None
+    def facts(self) -> tuple:
+        """All that was read, to compare."""
+        read = self.version, self.signatures, self.tasks, self.labels, self.prompts, self.mask, self.special
+        return *read, self.estimate.longest
 
-    @property
-    def is_missing(self) -> bool:
-        return self.absence is not None and self.absence.status == 404
+    async def fill(self, show: Callable[["Reading"], None]) -> None:
+        """Reads what the signatures alone do not tell; `show` is called when some tasks are known."""
+        tasks = find_tasks(self.signatures)
 
-    async def watch(self) -> None:
-        """Checks the model's availability regularly, and reads its tasks; never returns."""
-        while True:
-            self._wake.clear()
-            await self._look()
-            wait = self._check_s if self.live else min(_DOWN_CHECK_S, self._check_s)
-            try:
-                await asyncio.wait_for(self._wake.wait(), wait)
-                await asyncio.sleep(min(0.1, wait))
-            except TimeoutError:
-                pass
-
-    async def _look(self) -> None:
-        before = self.live, self.version, self.error
-        try:
-            version = await self._client.served_version(timeout_s=self._check_s)
-            if version != self.version:
-                if self.version is None:
-                    self.absence = not_ready(self.name)
-                await self._learn(await self._client.metadata())
-                self.version = version
-            self.error, self.absence = "", None
-        except Exception as error:
-            if not isinstance(error, UserError):
-                _LOG.exception("model %s", self.name)
-            self.error, self.absence = str(error), unreadable(self.name, error)
-        if before != (self.live, self.version, self.error):
-            self._on_change(self)
-
-    def is_gone(self) -> None:
-        """Requests a check now, after a failed call."""
-        self._wake.set()
-
-    async def _learn(self, signatures: dict[str, Signature]) -> None:
-        tasks = find_tasks(signatures)
-        self.signatures = signatures
-        estimate = TokenEstimate()
-
-        def serve(unknown: tuple[str, ...] = ()) -> None:
-            # Replaced at once for a new version: until then requests use the data of the old one.
-            if self.version is None or not unknown:
-                self.tasks = {name: task for name, task in tasks.items() if name not in unknown}
-                self.estimate = estimate
+        def know(*unknown: str) -> None:
+            self.tasks = {name: task for name, task in tasks.items() if name not in unknown}
+            show(self)
 
         if "tokenize" in tasks:
-            estimate.longest = await self._longest_row(tasks["tokenize"])
-            self.special = await self._special_ids(tasks["tokenize"])
+            self.estimate.longest, self.special = await self._limits(tasks["tokenize"])
         self.prompts = await self._prompt_names(tasks.get("embed"))
-        serve(unknown=("classify", "early_exit"))
-        self.labels = await self._class_names(signatures)
-        serve(unknown=("early_exit",))
+        know("classify")
+        self.labels = await self._class_names(tasks.get("classify"))
         self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
-        self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
-        serve()
+        self.is_whole = True
+        know()
 
     async def _prompt_names(self, task: RowsTask | None) -> tuple[str, ...] | None:
         if task is None or "prompt_name" not in task.options:
@@ -179,48 +139,58 @@ class ServedModel:
         found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
         return found[0].decode() if found else ""
 
-    async def _steps_of(self, task: RowsTask) -> dict[str, int]:
-        row, steps = (b"a",) * len(task.inputs), {}
-        for name, threshold in (("lowest", -_BEYOND), ("highest", _BEYOND)):
-            answer = await self._tried(task_at(task, threshold), [row], ("steps",))
-            if answer:
-                steps[name] = int(answer["steps"][0])
-        return steps
-
     async def _tried(self, task: RowsTask, rows: list, outputs: tuple[str, ...]) -> dict:
-        try:
-            return await self._ask(task, rows, outputs)
-        except ServingError as error:
-            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
-                raise
-            return {}
+        for pause in _PAUSES_S:
+            try:
+                return await self._ask(task, rows, outputs)
+            except ServingError as error:
+                if error.code is grpc.StatusCode.INVALID_ARGUMENT:
+                    return {}
+                if not pause or not is_busy(error) or error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError
 
-    async def _longest_row(self, task: RowsTask) -> int | None:
-        row = (b"a " * _MANY_WORDS,) * len(task.inputs)
-        answer = await self._tried(task, [row], ("lengths",))
-        length = int(answer["lengths"][0]) if answer else _MANY_WORDS
-        return length if length < _MANY_WORDS else None
+    async def _limits(self, task: RowsTask) -> tuple[int | None, frozenset[int]]:
+        """Returns the length of the longest row, None if there is no limit, and the special tokens' ids."""
+        rows = [(text,) * len(task.inputs) for text in (b"a " * _MANY_WORDS, b"")]
+        answer = await self._tried(task, rows, ("input_ids", "lengths"))
+        if not answer:
+            return None, frozenset()
+        longest, length = map(int, answer["lengths"])
+        return longest if longest < _MANY_WORDS else None, frozenset(answer["input_ids"][1, :length].tolist())
 
-    async def _special_ids(self, task: RowsTask) -> frozenset[int]:
-        answer = await self._tried(task, [(b"",) * len(task.inputs)], ("input_ids", "lengths"))
-        return frozenset(answer["input_ids"][0, : answer["lengths"][0]].tolist()) if answer else frozenset()
+    async def _class_names(self, classify: RowsTask | None) -> list[str]:
+        if classify is not None and "classes" in classify.outputs:
+            # All outputs, as in requests: a server prepares a graph for each choice of outputs.
+            row = (b"",) * len(classify.inputs)
+            answer = await self._tried(classify, [row], classify.outputs + classify.counts)
+        else:
+            answer = await self._classified(classify)
+        return [label.decode(errors="replace") for label in answer["classes"][0]] if answer else []
 
-    async def _class_names(self, signatures: dict[str, Signature]) -> list[str]:
-        default, signature = signatures.get("serving_default"), signatures.get("classify")
+    async def _classified(self, task: RowsTask | None) -> dict:
+        # Of exports that do not name the classes with each answer. Their order must be that of the logits.
+        default, signature = self.signatures.get("serving_default"), self.signatures.get("classify")
         if default is None or signature is None or "classes" not in signature.outputs:
-            return []
+            return {}
         example = protos.Example()
         for name in (spec.name for spec in default.inputs.values() if spec.dtype == DT_STRING):
             example.features.feature[name].bytes_list.value.append(b"")
         inputs = {next(iter(signature.inputs)): np.array([example.SerializeToString()], object)}
         try:
-            answer = await self._client.predict(inputs, outputs=("classes",), signature="classify")
+            answer = await self._call(inputs, ("classes",), "classify")
+            if task is None or "label" not in task.outputs:
+                return answer
+            row = [(b"",) * len(task.inputs)]
+            first = await self._ask(task, row, ("label", "logits"))
+            same = first["logits"].shape == answer["classes"].shape
+            return answer if same and answer["classes"][0, first["logits"].argmax()] == first["label"][0] else {}
         except ServingError as error:
             if is_passing(error):
                 raise
             _LOG.warning("model %s does not name its classes: %s", self.name, error)
-            return []
-        return [label.decode(errors="replace") for label in answer["classes"][0]]
+            return {}
 
     async def run(self, task: RowsTask, batch: ModelBatch) -> BatchAnswer:
         counter = self.tasks.get("tokenize")
@@ -230,14 +200,14 @@ class ServedModel:
         estimated = sum(row.size for row in batch.rows)
         try:
             with request_id(batch.request_id), tracing.batch_span(batch.contexts, len(batch.rows), estimated):
-                call = self._with_counts(task, batch.texts, task.outputs, batch.timeout_s)
+                call = self._ask(task, batch.texts, task.outputs + task.counts, batch.timeout_s)
                 if counts:
-                    count = self._with_counts(counter, batch.texts, ("lengths",), batch.timeout_s)
+                    count = self._ask(counter, batch.texts, ("lengths", *counter.counts), batch.timeout_s)
                     outputs, counted = await asyncio.gather(call, count)
                 else:
                     outputs, counted = await call, None
-        except ServingError:
-            self.is_gone()
+        except (ServingError, UnreadableAnswer) as error:
+            await self._check_failed(error)
             raise
         told = (outputs if "lengths" in task.outputs else counted) or {}
         tokens = told.get("lengths")
@@ -256,18 +226,8 @@ class ServedModel:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
 
-    async def _with_counts(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
-        if task.counts:
-            try:
-                return await self._ask(task, rows, outputs + task.counts, timeout_s)
-            except ServingError as error:
-                if error.code is not grpc.StatusCode.INVALID_ARGUMENT or "alias not found" not in error.details:
-                    raise
-        return await self._ask(task, rows, outputs, timeout_s)
-
     async def _ask(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
-        options: Any = {"outputs": outputs, "signature": task.signature, "timeout_s": timeout_s}
-        answer = await self._client.predict(task.columns(rows), **options)
+        answer = await self._call(task.columns(rows), outputs, task.signature, timeout_s)
         if missing := sorted(set(outputs) - answer.keys()):
             raise UnreadableAnswer(f"model '{self.name}' gave no output '{missing[0]}' of '{task.signature}'")
         if any(array.ndim == 0 or len(array) != len(rows) for array in answer.values()):
@@ -278,15 +238,150 @@ class ServedModel:
 
     async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
         try:
-            return await self._client.predict(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
-        except ServingError:
-            self.is_gone()
+            return await self._call(inputs, outputs, signature, timeout_s)
+        except ServingError as error:
+            await self._check_failed(error)
             raise
+
+    async def _call(
+        self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float | None = None
+    ) -> dict:
+        asked: Any = {"outputs": outputs, "signature": signature, "timeout_s": timeout_s, "version": self.version}
+        for _ in range(_NEXT_SERVERS):
+            try:
+                return await self.client.predict(inputs, **asked)
+            except ServingError as error:
+                # Calls go in turn to all servers of a name: the next one may have the version still.
+                if error.code is not grpc.StatusCode.NOT_FOUND or self.version is None:
+                    raise
+        return await self.client.predict(inputs, **asked)
+
+    async def _check_failed(self, error: ServingError | UnreadableAnswer) -> None:
+        """Raises Outdated if a call may have failed because the server has another model now."""
+        self.on_failure()
+        if isinstance(error, ServingError):
+            if error.code is grpc.StatusCode.NOT_FOUND:
+                raise Outdated(self)
+            if error.code not in _OF_ANOTHER_MODEL:
+                return
+        with contextlib.suppress(ServingError):
+            if await self.client.described() != (self.version, self.signatures):
+                raise Outdated(self)
+
+
+class Outdated(Refusal):
+    """The server has another model than was read: read it again, and begin the request anew."""
+
+    def __init__(self, reading: Reading):
+        super().__init__(**vars(gone()))
+        self.reading = reading
+
+
+class ServedModel:
+    """A model of a TensorFlow Serving server, read anew every `check_s` seconds.
+
+    `turns` is shared by all models, so that they are read one after the other; a model that takes longer than
+    `check_s` does not keep the others waiting. `on_change` is called when the model appears, disappears, or changes.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        check_s: float,
+        on_change: Callable[["ServedModel"], None] = lambda _: None,
+        turns: asyncio.Lock | None = None,
+    ):
+        self.name, self._check_s, self._on_change = name, check_s, on_change
+        self._turns = turns or asyncio.Lock()
+        self._client = AsyncClient(connection, name)
+        self._wake, self._looked = asyncio.Event(), asyncio.Event()
+        self.error = ""
+        # The error for requests while the model is unavailable; None while it is available.
+        self.absence: Refusal | None = not_ready(name)
+        self.reading = Reading(name, self._client)
+
+    @property
+    def live(self) -> bool:
+        return self.absence is None
+
+    @property
+    def is_missing(self) -> bool:
+        return self.absence is not None and self.absence.status == 404
+
+    async def watch(self) -> None:
+        """Reads the model regularly; never returns."""
+        while True:
+            self._wake.clear()
+            async with self._turns:
+                # Who waits from now on waits for the next look.
+                looked, self._looked = self._looked, asyncio.Event()
+                look = asyncio.create_task(self._look())
+                try:
+                    await asyncio.wait([look], timeout=self._check_s)
+                except asyncio.CancelledError:
+                    look.cancel()
+                    raise
+            await look
+            looked.set()
+            wait = self._check_s if self.live else min(_DOWN_CHECK_S, self._check_s)
+            try:
+                await asyncio.wait_for(self._wake.wait(), wait)
+                await asyncio.sleep(min(0.1, wait))
+            except TimeoutError:
+                pass
+
+    async def read_again(self, old: Reading) -> None:
+        """Returns when the model was read again, if `old` is what is known of it."""
+        if self.reading is old:
+            self.wake()
+            await self._looked.wait()
+
+    def wake(self) -> None:
+        """Requests a look now."""
+        self._wake.set()
+
+    async def _look(self) -> None:
+        before = self.live, self.reading, self.error
+        try:
+            reading = await self._read()
+            # What is the same is kept, with its estimates.
+            if reading.facts != self.reading.facts:
+                self.reading = reading
+            self.error, self.absence = "", None
+        except Exception as error:
+            if not isinstance(error, UserError):
+                _LOG.exception("model %s", self.name)
+            self.error = str(error)
+            # A server that has too much to do is not gone: what was known of it holds.
+            if not (isinstance(error, ServingError) and is_busy(error)):
+                self.absence = unreadable(self.name, error)
+        if before != (self.live, self.reading, self.error):
+            self._on_change(self)
+
+    async def _read(self) -> Reading:
+        for swaps_left in reversed(range(_NEXT_SERVERS)):
+            version, signatures = await self._client.described(timeout_s=self._check_s)
+            reading = Reading(self.name, self._client, version, signatures, self.wake)
+            if not self.reading.is_whole:
+                self.absence = not_ready(self.name)
+            try:
+                await reading.fill(self._show)
+                break
+            except ServingError as error:
+                # The version went while it was read: another one is there.
+                if error.code is not grpc.StatusCode.NOT_FOUND:
+                    raise
+                if not swaps_left:
+                    if not self.reading.is_whole:
+                        raise
+                    return self.reading
+        return reading
+
+    def _show(self, reading: Reading) -> None:
+        # In place of a whole one, a reading comes when it is whole.
+        if not self.reading.is_whole:
+            self.reading = reading
 
     async def close(self) -> None:
         await self._client.close()
-
-
-def task_at(task: RowsTask, threshold: float) -> RowsTask:
-    """Returns an early-exit task with this threshold."""
-    return dataclasses.replace(task, numbers=(("threshold", threshold),))

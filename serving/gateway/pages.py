@@ -8,7 +8,6 @@ import msgspec
 
 from serving.gateway import openapi
 from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
-from serving.gateway.kserve import SERVER, described, find_model
 from serving.gateway.model import ServedModel
 from serving.gateway.playground import PLAYGROUND, POLICY
 from serving.gateway.routes import ROUTES
@@ -81,7 +80,7 @@ def _model(service: Service, name: str) -> Reply:
 
 
 def _model_card(service: Service, name: str) -> dict:
-    model = service.models[name]
+    model = service.models[name].reading
     of_openai = {"id": name, "object": "model", "created": service.started, "owned_by": "tensorflow-serving"}
     endpoints = [task for task in ("embed", "rerank") if task in model.tasks]
     return of_openai | {"name": name, "endpoints": endpoints, "context_length": model.estimate.longest}
@@ -101,23 +100,23 @@ def _info(service: Service) -> Reply:
     }))  # fmt: skip
 
 
-def _described(model: ServedModel) -> dict[str, Any]:
+def _described(served: ServedModel) -> dict[str, Any]:
+    model = served.reading
     return {
         "id": model.name,
         "version": model.version,
-        "live": model.live,
+        "live": served.live,
         "can": list(model.tasks),
         "routes": [route.path for route in ROUTES if route.is_for(model.tasks)],
         "inputs": {name: task.inputs for name, task in model.tasks.items()},
         "max_input_length": model.estimate.longest,
         "labels": model.labels,
         "mask": model.mask,
-        "steps": model.steps,
     }
 
 
 def _docs(service: Service, address: str) -> Reply:
-    models = {name: tuple(model.tasks) for name, model in service.models.items()}
+    models = {name: tuple(model.reading.tasks) for name, model in service.models.items()}
     page = openapi.page(models, address + service.options.root_path, service.options.keys is not None)
     # The address is what the client calls this host, in any bytes.
     return Reply(page.encode(errors="replace"), _HTML, headers=((b"content-security-policy", _DOCS_POLICY),))
@@ -125,15 +124,6 @@ def _docs(service: Service, address: str) -> Reply:
 
 def _metrics(service: Service) -> Reply:
     return Reply(service.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8")
-
-
-def _kserve_ready(service: Service, name: str, version: str = "") -> Reply:
-    find_model(service, name, version)
-    return Reply(encode({"name": name, "ready": True}))
-
-
-def _kserve_model(service: Service, name: str, version: str = "") -> Reply:
-    return Reply(encode(described(find_model(service, name, version))))
 
 
 PAGES = (
@@ -144,13 +134,6 @@ PAGES = (
     Page("/v1/models", False, _models),
     Page("/v1/models/{name:path}", False, _model),
     Page("/info", False, _info),
-    Page("/v2", False, lambda service: Reply(encode(SERVER))),
-    Page("/v2/health/live", True, lambda service: Reply(b'{"live":true}')),
-    Page("/v2/health/ready", True, _ready),
-    Page("/v2/models/{name}", False, _kserve_model),
-    Page("/v2/models/{name}/ready", False, _kserve_ready),
-    Page("/v2/models/{name}/versions/{version}", False, _kserve_model),
-    Page("/v2/models/{name}/versions/{version}/ready", False, _kserve_ready),
     Page("/metrics", False, _metrics),
     Page("/openapi.json", False, lambda service: Reply(encode(openapi.document(service.options.root_path)))),
     Page("/docs", False, _docs),

@@ -24,11 +24,11 @@ async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) 
     work = await service.answer(model, task, texts, call, body, counts=True)
     vectors = of_length_one(vectors_in(work, task, body.dimensions))
     as_text = body.encoding_format == "base64"
-    data = [
-        {"object": "embedding", "index": number, "embedding": as_base64(vector) if as_text else vector.tolist()}
+    data = (
+        {"object": "embedding", "index": number, "embedding": as_base64(vector) if as_text else vector}
         | work.flagged(number)
         for number, vector in enumerate(vectors)
-    ]
+    )
     tokens = model.count(work, texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
@@ -39,7 +39,7 @@ async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
     model, task = service.model(body.model, "embed")
     work = await service.answer(model, task, bodies.texts_of(body.inputs, "inputs"), call, body)
     vectors = vectors_in(work, task, body.dimensions)
-    return (of_length_one(vectors) if body.normalize is not False or body.dimensions else vectors).tolist()
+    return list(of_length_one(vectors) if body.normalize is not False else vectors)
 
 
 async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
@@ -47,14 +47,14 @@ async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> 
     model, task = service.model(body.model, "embed_sparse")
     texts, _ = bodies.listed(body.inputs)
     work = await service.answer(model, task, texts, call, body)
-    return [
+    return (
         [
             {"index": int(ids[place]), "value": float(weights[place]), "text": terms[place].decode(errors="replace")}
             for place in best_first(weights)
             if weights[place] > 0
         ]
         for ids, terms, weights in work.each("ids", "terms", "weights")
-    ]
+    )
 
 
 async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) -> Answer:
@@ -71,7 +71,7 @@ async def embed_all(service: Service, body: bodies.TextsBody, call: Call) -> Ans
     model, task = service.model(body.model, "embed_all")
     texts, _ = bodies.listed(body.inputs)
     work = await service.answer(model, task, texts, call, body)
-    return [row[:size].tolist() for row, size in work.each("sequence_output", "lengths")]
+    return [row[:size] for row, size in work.each("sequence_output", "lengths")]
 
 
 async def cohere_rerank(service: Service, body: bodies.CohereRerankBody, call: Call, version: str) -> Answer:

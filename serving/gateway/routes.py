@@ -1,11 +1,11 @@
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from serving.gateway import bodies, cohere, huggingface, retrieval, understanding
 from serving.gateway.errors import bad_request
-from serving.gateway.service import Answer, Call, Service
+from serving.gateway.service import Answer, Call, Handler, Service
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Route:
     family: Literal["openai", "cohere", "tei"]
     task: str
     body: type[bodies.Body]
-    handler: Callable[[Service, Any, Call], Awaitable[Answer]]
+    handler: Handler
     summary: str
     example: dict[str, Any] = field(default_factory=dict)
 
@@ -123,17 +123,8 @@ ROUTES = (
         "All classes of texts, or of pairs, likeliest first.", {"inputs": ["a fine film", "a dull one"]},
     ),
     Route(
-        "/early_exit", "tei", "early_exit", bodies.ExitBody, understanding.early_exit,
-        "The step that rows leave the model at by a threshold, of how many; and their classes.",
-        {"inputs": "a fine film", "threshold": 0.9},
-    ),
-    Route(
         "/fill_mask", "tei", "fill_mask", bodies.MasksBody, understanding.fill_mask,
         "The likeliest pieces for each mask of texts.", {"inputs": "a [MASK] film"},
-    ),
-    Route(
-        "/sentence_order", "tei", "sentence_order", bodies.PairsBody, understanding.sentence_order,
-        "Whether pairs stand in their order.", {"inputs": ["First this happened.", "Then that did."]},
     ),
     Route(
         "/answer", "tei", "answer", bodies.AnswerBody, understanding.answer,

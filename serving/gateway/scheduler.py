@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import functools
 import math
+import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +27,8 @@ _LONGEST_RETRY_S = 60
 class Limits:
     """Limits of batches and queue.
 
-    A row above `max_batch_tokens` is sent alone. Requests beyond `max_queued_tokens` are refused, unless the queue is
-    empty.
+    A row above `max_batch_tokens` is sent alone. Requests are refused beyond `max_queued_tokens` of their model; one
+    request counts for at most half of them. A model without a batch may send one beyond `max_in_flight`.
     """
 
     max_batch_tokens: int = 1024
@@ -73,13 +75,20 @@ class BatchAnswer:
 
 @dataclass(eq=False)
 class QueuedRequest:
-    """A request in the queue or at the model; times are of `time.time_ns`."""
+    """A request in the queue or at the model; times are of `time.time_ns`.
 
-    count: int
+    Attributes:
+        take: called with the size of each part of its answer, in bytes; may raise.
+        share: the part of its tokens that counts in the queue.
+    """
+
+    key: Any
     counts: bool
     context: Any
     deadline: float
     done: asyncio.Future
+    take: Callable[[int], None]
+    share: float
     places: list[tuple[BatchAnswer, int]] = field(default_factory=list)
     left: int = 0
     queued_ns: int = 0
@@ -88,8 +97,11 @@ class QueuedRequest:
     request_id: str = field(default_factory=current)
 
     def output(self, name: str) -> np.ndarray:
-        """Returns an output [rows, ...], whose size must be the same in all batches."""
-        return np.stack([answer.outputs[name][place] for answer, place in self.places])
+        """Returns an output [rows, ...]; raises Refusal if batches differ in size: the model changed in between."""
+        try:
+            return np.stack(self.rows(name))
+        except ValueError:
+            raise gone() from None
 
     def rows(self, name: str) -> list[Any]:
         return [answer.outputs[name][place] for answer, place in self.places]
@@ -131,7 +143,9 @@ class Scheduler:
     ):
         self._run, self._limits, self._on_batch = run, limits, on_batch
         self._queue = TokenQueue()
-        self._flights: set[asyncio.Task] = set()
+        self._waiting: Counter[Hashable] = Counter()
+        # The model of each.
+        self._flights: dict[asyncio.Task, Hashable] = {}
         self._rate = 0.0
 
     @property
@@ -148,54 +162,70 @@ class Scheduler:
 
     async def answer(
         self,
-        key: Hashable,
+        key: Sequence[Hashable],
         texts: Sequence[tuple[bytes, ...]],
         sizes: Sequence[int],
         timeout_s: float,
         counts: bool = False,
         context: Any = None,
+        take: Callable[[int], None] = lambda size: None,
     ) -> QueuedRequest:
         """Returns the answers to rows; if the call is cancelled, its waiting rows leave the queue.
 
-        Rows of one `key` share batches. `sizes` are the rows' estimated tokens. `timeout_s` is for queue and model
-        together.
+        Rows of one `key`, which begins with the model, share batches. `sizes` are the rows' estimated tokens.
+        `timeout_s` is for queue and model together.
 
         Raises:
             Refusal: 429 if the queue is full.
             ServingError: a batch failed.
             TimeoutError: after `timeout_s`.
+            Exception: what `take` raised.
         """
-        self._check_room(sum(sizes))
+        tokens = sum(sizes)
+        counted = min(tokens, self._limits.max_queued_tokens / 2)
+        self._check_room(key[0], counted)
         loop = asyncio.get_running_loop()
-        work = QueuedRequest(len(texts), counts, context, loop.time() + timeout_s, loop.create_future())
+        done, deadline = loop.create_future(), loop.time() + timeout_s
+        work = QueuedRequest(key, counts, context, deadline, done, take, counted / max(tokens, 1))
         work.places, work.left, work.queued_ns = [None] * len(texts), len(texts), time.time_ns()
         rows = [QueuedRow(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
         self._queue.add(key, rows)
+        self._count(rows, 1)
         self._send()
         try:
             async with asyncio.timeout_at(work.deadline):
                 await work.done
         except BaseException:
-            self._queue.drop(work)
+            self._count(self._queue.drop(work), -1)
             raise
         return work
 
-    def _check_room(self, tokens: int) -> None:
-        waiting = self._queue.tokens
-        if waiting and waiting + tokens > self._limits.max_queued_tokens:
+    def _count(self, rows: Sequence[QueuedRow], sign: int) -> None:
+        for row in rows:
+            self._waiting[row.owner.key[0]] += sign * row.size * row.owner.share
+
+    def _check_room(self, model: Hashable, tokens: float) -> None:
+        waiting = self._waiting[model]
+        if waiting + tokens > self._limits.max_queued_tokens:
             seconds = waiting / self._rate if self._rate else RETRY_S
             after = min(max(RETRY_S, math.ceil(seconds)), _LONGEST_RETRY_S)
             raise Refusal(429, "too many requests wait for the model", "overloaded", after)
 
     def _send(self) -> None:
-        while self._queue and len(self._flights) < self._limits.max_in_flight:
-            key, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
+        while keys := self._keys_to_send():
+            key, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows, keys)
+            self._count(rows, -1)
             flight = asyncio.get_running_loop().create_task(self._fly(key, rows))
-            self._flights.add(flight)
+            self._flights[flight] = key[0]
             flight.add_done_callback(self._landed)
 
+    def _keys_to_send(self) -> list[Any]:
+        # One model that hangs must not take the places of all.
+        busy = self._flights.values() if len(self._flights) >= self._limits.max_in_flight else ()
+        return [key for key in self._queue.keys if key[0] not in busy]
+
     def _landed(self, flight: asyncio.Task) -> None:
-        self._flights.discard(flight)
+        del self._flights[flight]
         if not flight.cancelled():
             flight.exception()  # Its requests receive the error.
         self._send()
@@ -205,7 +235,8 @@ class Scheduler:
             await self._try(key, rows)
         except ServingError as error:
             works = _owners(rows)
-            if error.code is not grpc.StatusCode.INVALID_ARGUMENT or len(works) == 1:
+            may_be_one = error.code is grpc.StatusCode.INVALID_ARGUMENT or error.is_too_large
+            if not may_be_one or len(works) == 1:
                 self._fail(works, error)
                 return
             # One bad request must not fail the others.
@@ -231,25 +262,36 @@ class Scheduler:
         for place, row in enumerate(rows):
             row.owner.places[row.number] = answer, place
             row.owner.left -= 1
-        for work in works:
+        size = sum(map(_size, answer.outputs.values())) // len(rows)
+        for work, count in Counter(row.owner for row in rows).items():
+            try:
+                if not work.done.done():
+                    work.take(size * count)
+            except Exception as error:
+                self._fail([work], error)
             if not work.left and not work.done.done():
                 work.ended_ns = time.time_ns()
                 work.done.set_result(None)
 
     def _fail(self, works: Sequence[QueuedRequest], error: BaseException) -> None:
         for work in works:
-            self._queue.drop(work)
+            self._count(self._queue.drop(work), -1)
             if not work.done.done():
                 work.done.set_exception(error)
 
     async def close(self) -> None:
         while self._queue:
             _, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
+            self._count(rows, -1)
             self._fail(_owners(rows), gone())
         for flight in list(self._flights):
             flight.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await flight
+
+
+def _size(values: np.ndarray) -> int:
+    return values.nbytes + (sum(map(sys.getsizeof, values.flat)) if values.dtype.hasobject else 0)
 
 
 def _owners(rows: Sequence[QueuedRow]) -> list[QueuedRequest]:

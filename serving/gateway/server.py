@@ -11,14 +11,6 @@ from serving.http_protocol import listen, make_server
 from tfrecords.base.errors import UserError
 
 
-def _check_free(grpc_address: str) -> None:
-    address, _, port = grpc_address.rpartition(":")
-    try:
-        listen(address.strip("[]"), int(port)).close()
-    except OSError as error:
-        raise UserError(f"cannot listen on {grpc_address}: {error.strerror}; choose another --grpc_port") from error
-
-
 class GatewayServer:
     """A gateway that opens its port at once (0: a free port) and answers after `run` or `start`.
 
@@ -33,15 +25,14 @@ class GatewayServer:
         except OSError as error:
             raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
         self.port = self._socket.getsockname()[1]
-        if options.grpc_address:
-            _check_free(options.grpc_address)
         self.gateway = Gateway(options)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        self._server = make_server(self.gateway.asgi, "on", drain_s)
+        self._server = make_server(self.gateway.asgi, "on", drain_s, answers_half_closed=False)
         self._thread = threading.Thread(target=self._serve, name="gateway")
 
     def run(self) -> None:
-        """Answers until SIGTERM or SIGINT; a second signal ends it at once."""
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
+        signal.signal(signal.SIGHUP, lambda *_: self.gateway.log.reopen())
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,18 +18,24 @@ from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
 from serving.gateway.keys import Keys
 from serving.gateway.metrics import Metrics
-from serving.gateway.model import ServedModel
+from serving.gateway.model import Outdated, Reading, ServedModel
 from serving.gateway.scheduler import BatchAnswer, Limits, ModelBatch, QueuedRequest, Scheduler
+from serving.http_protocol import Room, Share
 
 _LOG = logging.getLogger(__name__)
-Answer = dict[str, Any] | list
+# An iterator becomes a list in JSON, of one item at a time.
+Answer = dict[str, Any] | list | Iterator
+# Of a route: it takes the service, a body and a call.
+Handler = Callable[["Service", Any, "Call"], Awaitable[Answer]]
+# Of one request, because the server has another model than was read.
+_MOST_RESTARTS = 3
 
 
 @dataclass(frozen=True)
 class GatewayOptions:
     """The settings of a gateway; see the flags in GatewaySettings.
 
-    `keys`: None if no key is needed. `grpc_address` is HOST:PORT of KServe's gRPC service, "" for none.
+    `keys`: None if no key is needed.
     """
 
     connection: Connection
@@ -40,7 +47,6 @@ class GatewayOptions:
     max_held_bytes: int = 64 * 2**20
     timeout_s: float = 30.0
     check_s: float = 5.0
-    grpc_address: str = ""
     root_path: str = ""
     cors_origins: tuple[str, ...] = ()
     access_log: str = ""
@@ -55,7 +61,7 @@ class Call:
         queue_ns: time of its rows in the queue.
         model_ns: time of its rows at the model.
         truncated: number of truncated inputs; None if unknown.
-        share: its share of the memory for HTTP bodies; None without HTTP.
+        share: its share of the memory for bodies and answers.
         code: the error's code, or "".
     """
 
@@ -63,7 +69,7 @@ class Call:
     truncated: int | None = None
     queue_ns: int = 0
     model_ns: int = 0
-    share: Any = None
+    share: Share = field(default_factory=lambda: Share(Room(math.inf)))
     body: bytes = b""
     code: str = ""
 
@@ -73,8 +79,10 @@ class Service:
 
     def __init__(self, options: GatewayOptions, metrics: Metrics):
         self.options, self.metrics = options, metrics
+        turns = asyncio.Lock()
         self.models = {
-            name: ServedModel(options.connection, name, options.check_s, self._changed) for name in options.models
+            name: ServedModel(options.connection, name, options.check_s, self._changed, turns)
+            for name in options.models
         }
         self.scheduler = Scheduler(self._run, options.limits, self._count)
         metrics.watch_queue(
@@ -98,8 +106,19 @@ class Service:
     def live(self) -> bool:
         return all(model.live for model in self.models.values())
 
-    def model(self, name: str | None, *wanted: str) -> tuple[ServedModel, RowsTask]:
-        """Returns the model that answers, and the first of the `wanted` tasks that it has.
+    async def answered(self, handler: Handler, body: Any, call: Call) -> Answer:
+        """Returns a handler's answer; the handler begins anew if the server has another model than was read."""
+        async with asyncio.timeout(self.options.timeout_s):
+            for _ in range(_MOST_RESTARTS):
+                try:
+                    return await handler(self, body, call)
+                except Outdated as error:
+                    call.share.take_answer(-call.share.answer)
+                    await self.models[error.reading.name].read_again(error.reading)
+            return await handler(self, body, call)
+
+    def model(self, name: str | None, *wanted: str) -> tuple[Reading, RowsTask]:
+        """Returns what is known of the model that answers, and the first of the `wanted` tasks that it has.
 
         Without a name, the first model with such a task answers.
 
@@ -111,12 +130,13 @@ class Service:
             raise Refusal(404, f"the model '{name[:100]}' does not exist; there is {known}", "model_not_found")
         asked = list(self.models.values()) if name is None else [self.models[name]]
         for model in asked:
-            task = next((model.tasks[one] for one in wanted if one in model.tasks), None)
+            reading = model.reading
+            task = next((reading.tasks[one] for one in wanted if one in reading.tasks), None)
             # The first of several models is only known when the tasks of all are.
-            if task and (model.version is not None or len(wanted) == 1):
-                return model, task
+            if task and (reading.is_whole or len(wanted) == 1):
+                return reading, task
             # No other model replaces it: the same request would go to another model a moment later.
-            if model.version is None and (name is not None or not model.is_missing):
+            if not reading.is_whole and (name is not None or not model.is_missing):
                 raise model.absence or gone()
         if all(model.is_missing for model in asked):
             raise asked[0].absence or gone()
@@ -125,7 +145,7 @@ class Service:
 
     async def answer(
         self,
-        model: ServedModel,
+        model: Reading,
         task: RowsTask,
         rows: Sequence[str | Sequence[str]],
         call: Call,
@@ -148,9 +168,9 @@ class Service:
         if not cuts(body) and not task.signature.endswith(WITH_OPTIONS):
             await self._check_lengths(model, task, encoded, call)
         sizes = [model.estimate.of(row) for row in encoded]
-        key, timeout_s = (model.name, task), self.options.timeout_s
+        key, timeout_s = (model, task), self.options.timeout_s
         counts = counts or model.may_truncate(task, encoded)
-        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
+        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace, call.share.take_answer)
         _check_numbers(model, work, task)
         if not cuts(body):
             _check_whole(model, work.truncated or ())
@@ -161,13 +181,16 @@ class Service:
         tracing.record_waits(call.trace, work.queued_ns, work.started_ns, work.ended_ns)
         return work
 
-    async def _check_lengths(self, model: ServedModel, task: RowsTask, rows: list, call: Call) -> None:
+    async def _check_lengths(self, model: Reading, task: RowsTask, rows: list, call: Call) -> None:
         counter, longest = model.tasks.get("tokenize"), model.estimate.longest
         if counter is None or counter.inputs != task.inputs or longest is None:
             raise bad_request("truncate=false: this model does not tell the length of texts; leave it out")
         sizes = [model.estimate.of(row) for row in rows]
-        key = (model.name, counter)
-        work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
+        key, share = (model, counter), call.share
+        work = await self.scheduler.answer(
+            key, rows, sizes, self.options.timeout_s, context=call.trace, take=share.take_answer
+        )
+        share.take_answer(-share.answer)
         # Without a truncation output, a full row counts as truncated.
         _check_whole(model, work.truncated or [count >= longest for count in work.tokens])
 
@@ -178,13 +201,13 @@ class Service:
             raise bad_request(f"{rows} inputs are more than the {self.options.max_inputs} of one request")
 
     async def _run(self, batch: ModelBatch) -> BatchAnswer:
-        name, task = batch.key
-        return await self.models[name].run(task, batch)
+        model, task = batch.key
+        return await model.run(task, batch)
 
     def _count(self, batch: ModelBatch, answer: BatchAnswer, seconds: float) -> None:
-        name, task = batch.key
-        truncated = answer.counts.get(TRUNCATED_TOKENS)
-        if truncated is not None and task != self.models[name].tasks.get("tokenize"):
+        model, task = batch.key
+        name, truncated = model.name, answer.counts.get(TRUNCATED_TOKENS)
+        if truncated is not None and task != model.tasks.get("tokenize"):
             for count, tokens in answer.counts.items():
                 self.metrics.tokens[count].labels(name).inc(int(tokens.sum()))
             self.metrics.text_inputs.labels(name).inc(len(truncated))
@@ -195,17 +218,18 @@ class Service:
 
     def _changed(self, model: ServedModel) -> None:
         self.metrics.live.labels(model.name).set(model.live)
-        if model.live:
-            _LOG.info("model %s version %s: %s", model.name, model.version, ", ".join(model.tasks) or "no texts")
+        reading, state = model.reading, "is busy" if model.live else "is not there"
+        if model.error:
+            _LOG.warning("model %s %s: %s", model.name, state, model.error)
         else:
-            _LOG.warning("model %s is not there: %s", model.name, model.error)
+            _LOG.info("model %s version %s: %s", model.name, reading.version, ", ".join(reading.tasks) or "no texts")
 
 
 # What exports of today do with options.
 _OPTIONAL = ("embed", "embed_all", "embed_sparse", "classify", "rerank")
 
 
-def _with_options(model: ServedModel, task: RowsTask, body: Body) -> RowsTask:
+def _with_options(model: Reading, task: RowsTask, body: Body) -> RowsTask:
     asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:
@@ -218,7 +242,7 @@ def _with_options(model: ServedModel, task: RowsTask, body: Body) -> RowsTask:
     return task.asked_with(**{name: value for name, (_, value) in asked.items() if value})
 
 
-def _check_whole(model: ServedModel, too_long: Iterable[bool]) -> None:
+def _check_whole(model: Reading, too_long: Iterable[bool]) -> None:
     for number, is_too_long in enumerate(too_long):
         if is_too_long:
             longest = model.estimate.longest
@@ -227,7 +251,7 @@ def _check_whole(model: ServedModel, too_long: Iterable[bool]) -> None:
 
 
 # JSON cannot express NaN and infinity.
-def _check_numbers(model: ServedModel, work: QueuedRequest, task: RowsTask) -> None:
+def _check_numbers(model: Reading, work: QueuedRequest, task: RowsTask) -> None:
     for name in task.outputs:
         for number, row in enumerate(work.rows(name)):
             if np.asarray(row).dtype.kind == "f" and not np.isfinite(row).all():

@@ -1,4 +1,4 @@
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,14 +49,27 @@ class TokenQueue:
         if rows:
             self._rows.setdefault(key, []).extend(rows)
 
-    def drop(self, owner: Any) -> None:
-        for key, rows in list(self._rows.items()):
-            self._keep(key, [row for row in rows if row.owner is not owner])
+    @property
+    def keys(self) -> Collection[Hashable]:
+        return self._rows.keys()
 
-    def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[QueuedRow]]:
-        """Removes and returns the next batch: its key, the row with the smallest turn and those nearest in length."""
+    def drop(self, owner: Any) -> list[QueuedRow]:
+        """Removes and returns the rows of a request."""
+        dropped = []
+        for key, rows in list(self._rows.items()):
+            dropped += [row for row in rows if row.owner is owner]
+            self._keep(key, [row for row in rows if row.owner is not owner])
+        return dropped
+
+    def take(
+        self, max_tokens: int, max_rows: int, keys: Collection[Hashable] | None = None
+    ) -> tuple[Any, list[QueuedRow]]:
+        """Removes and returns the next batch: its key, the row with the smallest turn and those nearest in length.
+
+        `keys`: those to choose from; by default all.
+        """
         key, first = min(
-            ((key, min(rows, key=_turn)) for key, rows in self._rows.items()), key=lambda pair: pair[1].turn
+            ((key, min(self._rows[key], key=_turn)) for key in keys or self._rows), key=lambda pair: pair[1].turn
         )
         batch = _nearest(self._rows[key], first, max_tokens, max_rows)
         chosen = set(map(id, batch))

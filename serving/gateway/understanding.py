@@ -1,6 +1,7 @@
 """Text routes: classes, tokens, masks, sentence order, answers, entities, early exit."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,11 @@ import numpy as np
 from serving.client.tasks import constant
 from serving.gateway import bodies
 from serving.gateway.errors import bad_request
-from serving.gateway.model import ServedModel, task_at
+from serving.gateway.model import Outdated, Reading
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
 # Scores of answers lie between this and its negative (serving.exportable.base.NO_ANSWER).
-_NO_ANSWER = 1e4
 
 
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
@@ -24,8 +24,8 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     work = await service.answer(model, task, rows, call, body)
     found = _classes(model, work, task.outputs, body.function_to_apply or ("none" if body.raw_scores else None))
-    answers = [_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found)]
-    return answers[0] if lone else answers
+    answers = (_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found))
+    return next(answers) if lone else answers
 
 
 def _flagged(work: QueuedRequest, row: int, found: list[dict]) -> list[dict]:
@@ -41,21 +41,35 @@ _FUNCTIONS = {
 
 
 def _classes(
-    model: ServedModel, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
-) -> list[list[dict]]:
+    model: Reading, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
+) -> Iterator[list[dict]]:
     if "value" in outputs:
-        return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
-    probabilities, best = work.output("probabilities"), work.rows("label")
-    scores = _FUNCTIONS[function](work.output("logits")) if function else probabilities
-    answers = []
-    for row, label in enumerate(best):
-        names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
-        # The answer's own label counts: the model's version may have changed since its class names were read.
-        likeliest = int(np.argmax(probabilities[row]))
-        names = [*names[:likeliest], _text(label), *names[likeliest + 1 :]]
-        order = best_first(scores[row])
-        answers.append([{"label": names[one], "score": float(scores[row, one])} for one in order])
-    return answers
+        return ([{"label": "value", "score": float(value)}] for value in work.output("value"))
+    logits = work.output("logits")
+    scores = _FUNCTIONS[function](logits) if function else work.output("probabilities")
+    # Read at once: names of another model raise an error, after which the request begins anew.
+    return map(_best_classes, scores, _class_names(model, work, logits))
+
+
+def _best_classes(scores: np.ndarray, names: list[str]) -> list[dict]:
+    return [{"label": names[one], "score": float(scores[one])} for one in best_first(scores)]
+
+
+def _class_names(model: Reading, work: QueuedRequest, logits: np.ndarray) -> list[list[str]]:
+    """Returns the names of all classes for each row; raises Outdated if the model that answered has others."""
+    if "classes" in work.places[0][0].outputs:
+        found = [list(map(_text, row)) for row in work.rows("classes")]
+        if found != found[:1] * len(found):
+            raise Outdated(model)
+        return found
+    # By the logits: probabilities may be rounded to the same number.
+    size, likeliest = logits.shape[1], logits.argmax(axis=1)
+    names = model.labels if len(model.labels) == size else list(map(str, range(size)))
+    labels = list(map(_text, work.rows("label")))
+    if model.labels and labels != [names[one] for one in likeliest]:
+        raise Outdated(model)
+    # A model that does not name its classes still names the likeliest one.
+    return [[*names[:one], label, *names[one + 1 :]] for one, label in zip(likeliest, labels, strict=True)]
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
@@ -65,14 +79,16 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     # A model of pairs gets the text as its first one.
     rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
     work = await service.answer(model, task, rows, call, body)
-    answers = []
+    return _tokens(model, work, body.add_special_tokens)
+
+
+def _tokens(model: Reading, work: QueuedRequest, with_special: bool) -> Iterator[list[dict]]:
     for (ids, pieces), length in zip(work.each("input_ids", "pieces"), work.tokens, strict=True):
         tokens = [
             {"id": int(one), "text": _text(piece), "special": int(one) in model.special}
             for one, piece in zip(ids[:length], pieces[:length], strict=True)
         ]
-        answers.append([token for token in tokens if body.add_special_tokens or not token["special"]])
-    return answers
+        yield [token for token in tokens if with_special or not token["special"]]
 
 
 async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answer:
@@ -100,7 +116,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     """Returns the likeliest tokens for each mask."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
-    answers = [
+    answers = (
         # Rows with fewer masks are filled up with masks whose pieces are empty.
         [
             _flagged(work, number, _scored(pieces, scores, "text")[: body.top_k])
@@ -108,13 +124,13 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
             if pieces[0]
         ]
         for number, row in enumerate(work.each("pieces", "probabilities"))
-    ]
-    return answers[0] if lone else answers
+    )
+    return next(answers) if lone else answers
 
 
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
-) -> tuple[ServedModel, QueuedRequest]:
+) -> tuple[Reading, QueuedRequest]:
     """Returns the model that fills masks, and its answers."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, texts, call, body)
@@ -130,18 +146,6 @@ def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
 
 def _scored(names: Any, scores: Any, key: str) -> list[dict]:
     return [{key: _text(names[place]), "score": float(scores[place])} for place in best_first(scores)]
-
-
-async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -> Answer:
-    """Returns each pair's scores of right and wrong order, likelier first."""
-    model, task = service.model(body.model, "sentence_order")
-    rows, lone = bodies.rows_of(body.inputs, 2)
-    work = await service.answer(model, task, rows, call, body)
-    answers = [
-        _flagged(work, row, _scored((b"in order", b"not in order"), probabilities, "label"))
-        for row, probabilities in enumerate(work.output("probabilities"))
-    ]
-    return answers[0] if lone else answers
 
 
 async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
@@ -162,8 +166,8 @@ def _answers(row: dict[str, Any], count: int | None) -> dict[str, Any]:
     score = max((share for text, _, _, share in ranked if text), default=0.0)
     return {
         **_span(row["answer"], row["start"], row["end"], score),
-        "log_odds": _limited(row["score"]),
-        "no_answer_score": _limited(row["no_answer_score"]),
+        "log_odds": float(row["score"]),
+        "no_answer_score": float(row["no_answer_score"]),
         "answers": [_span(*one) for one in ranked if one[0]][:count],
     }
 
@@ -172,41 +176,23 @@ def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
     return {"answer": _text(text), "start": int(start), "end": int(end), "score": float(score)}
 
 
-def _limited(score: Any) -> float:
-    # Clips a score: old exports write 1e30 for a missing answer.
-    return float(np.clip(score, -_NO_ANSWER, _NO_ANSWER))
-
-
 async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     """Returns each text's words with class and character positions."""
     model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, texts, call, body)
-    answers = []
+    answers = _words(work)
+    return next(answers) if lone else answers
+
+
+def _words(work: QueuedRequest) -> Iterator[list[dict]]:
     for number, one in enumerate(work.each("words", "labels", "starts", "ends", "probabilities")):
         words = [
             {"word": _text(word), "label": _text(label), "start": int(start), "end": int(end), "score": float(max(row))}
             for word, label, start, end, row in zip(*one, strict=True)
             if label
         ]
-        answers.append(_flagged(work, number, words))
-    return answers[0] if lone else answers
-
-
-async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Answer:
-    """Returns each row's exit step, the number of steps, and its classes if any."""
-    model, task = service.model(body.model, "early_exit")
-    rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
-    at = task_at(task, body.threshold)
-    work = await service.answer(model, at, rows, call, body)
-    classes = _classes(model, work, task.outputs, None) if len(task.outputs) > 1 else None
-    answers = [
-        {"steps": int(steps), "of": max(model.steps.values(), default=None)}
-        | work.flagged(row)
-        | ({} if classes is None else {"classes": classes[row]})
-        for row, steps in enumerate(work.rows("steps"))
-    ]
-    return answers[0] if lone else answers
+        yield _flagged(work, number, words)
 
 
 def _text(value: bytes) -> str:

@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -43,8 +42,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(options: flags.ServerOptions) -> int:
+    server = None
+    # Whoever rotates the log sends it, also while the server starts.
+    signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
     # It takes seconds; --help and bad flags answer before it.
     start_tensorflow()
+    from serving.http_protocol import raise_file_limit
     from serving.model_server.servable import disable_xla
     from serving.model_server.server import ModelServer
     from serving.model_server.status import StatusError
@@ -57,11 +60,8 @@ def _serve(options: flags.ServerOptions) -> int:
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # Idle and half-open connections must not use up the usual 1024 descriptors.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_file_limit()
     stopped = threading.Event()
-    server = None
 
     def stop(number, frame):
         if stopped.is_set():

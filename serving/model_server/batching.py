@@ -116,6 +116,16 @@ class BatchingRunner:
         results = [task.done.result() for task in tasks]
         return results[0] if len(results) == 1 else [_joined(parts) for parts in zip(*results, strict=True)]
 
+    @contextlib.contextmanager
+    def on_own_thread(self) -> Iterator[None]:
+        """Runs batches on a thread of their own within the block, so that others need not wait for them."""
+        shared, self._scheduler = self._scheduler, BatchScheduler(1)
+        try:
+            yield
+        finally:
+            self._scheduler.stop()
+            self._scheduler = shared
+
     def close(self) -> None:
         self._wrapped.close()
 

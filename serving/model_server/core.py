@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
 from serving.model_server import configuration, telemetry
-from serving.model_server.batching import Batching
+from serving.model_server.batching import Batching, BatchingRunner
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import CPUS, ServerOptions
 from serving.model_server.manager import Manager, Version
@@ -181,13 +181,15 @@ class ServerCore:
         telemetry.add_model(name)
         try:
             check = self.options.enable_signature_method_name_check
-            servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path), check)
+            runner = self._batching.wrapped(model, path)
+            servable = Servable(name, version, model.signatures, runner, check)
         except BaseException:
             model.close()
             raise
         try:
             if self.options.enable_model_warmup:
-                warm_up(servable, path, max(1, self.options.num_request_iterations_for_warmup))
+                with runner.on_own_thread() if isinstance(runner, BatchingRunner) else contextlib.nullcontext():
+                    warm_up(servable, path, max(1, self.options.num_request_iterations_for_warmup))
         except BaseException:
             servable.close()
             raise

@@ -12,6 +12,10 @@ from tfrecords.base.settings import setting
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _INT32_MAX = 2**31 - 1
+LOOPBACK = "127.0.0.1"
+# The ports that know no keys, as --open_ports names them; with keys at the gateway, others must not be a way around it.
+OPEN_PORTS = ("", "grpc", "rest", "grpc,rest")
+OPEN_PORTS_HELP = "ports (grpc, rest or grpc,rest) to open on --bind_address without keys in spite of"
 _NOT_HERE = "Accepted, but has no effect here."
 
 
@@ -21,7 +25,7 @@ class ServerOptions:
 
     groups: ClassVar[dict[str, str]] = {
         "Models": "model_name model_base_path model_config_file file_system_poll_wait_seconds enable_model_warmup",
-        "Ports": "port rest_api_port bind_address ssl_config_file gateway_port gateway_api_key_file",
+        "Ports": "port rest_api_port bind_address ssl_config_file gateway_port gateway_api_key_file open_ports",
         "Load": "enable_batching batching_parameters_file tensorflow_intra_op_parallelism rest_api_timeout_in_ms "
         "grpc_max_threads rest_api_max_body_bytes drain_seconds xla_cpu_compilation_enabled",
         "Monitoring": "monitoring_config_file access_log enable_grpc_healthcheck_service",
@@ -120,6 +124,16 @@ class ServerOptions:
         0, help="Not in the real server: port of the gateway (routes of OpenAI and others); 0 = off"
     )
     gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
+    open_ports: str = setting("", help=f"Not in the real server: {OPEN_PORTS_HELP} --gateway_api_key_file")
+
+    def address(self, port: str) -> str:
+        """Returns the address on which the port "grpc" or "rest" listens."""
+        return self.bind_address if is_open(port, self.gateway_api_key_file, self.open_ports) else LOOPBACK
+
+
+def is_open(port: str, key_file: str, open_ports: str) -> bool:
+    """Returns whether the port "grpc" or "rest" listens where the gateway does, and not on this machine alone."""
+    return not key_file or port in open_ports
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(ServerOptions)}

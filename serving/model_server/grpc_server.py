@@ -73,7 +73,8 @@ class GrpcServer:
                 self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.port:
-            host = f"[{options.bind_address}]" if ":" in options.bind_address else options.bind_address
+            address = options.address("grpc")
+            host = f"[{address}]" if ":" in address else address
             self._listen(f"{host}:{options.port}", credentials)
         if options.grpc_socket_path:
             self._listen(f"unix:{options.grpc_socket_path}", credentials)

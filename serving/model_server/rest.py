@@ -23,7 +23,7 @@ from serving.model_server.services import get_model_metadata, get_model_status
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.request_id import HEADER, accepted
-from tfrecords.base.garbage import without_collections
+from tfrecords.base.processes import without_collections
 
 _LOG = logging.getLogger(__name__)
 _SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"

@@ -8,7 +8,7 @@ from grpc import StatusCode
 from serving.client import Connection
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
-from serving.model_server.flags import ServerOptions
+from serving.model_server.flags import OPEN_PORTS, ServerOptions
 from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
@@ -30,7 +30,7 @@ class ModelServer:
         _check(options)
         self._credentials = configuration.server_credentials(options.ssl_config_file)
         self._metrics_path = _metrics_path(options)
-        self._access_log = RequestLog(options.access_log)
+        self.access_log = RequestLog(options.access_log)
         self.core = ServerCore(options)
         self._grpc: GrpcServer | None = None
         self._rest: RestServer | None = None
@@ -47,17 +47,17 @@ class ModelServer:
         if options.rest_api_port and options.rest_api_port == options.port:
             _LOG.error("--rest_api_port cannot be same as --port. Skipped exporting HTTP/REST API.")
         elif options.rest_api_port:
-            api = RestApi(self.core, self._access_log, self._metrics_path)
+            api = RestApi(self.core, self.access_log, self._metrics_path)
             # Its port is taken before gRPC answers, so that a start that fails has served nobody.
-            self._rest = RestServer(api, options.bind_address, options.rest_api_port, options.rest_api_num_threads)
+            self._rest = RestServer(api, options.address("rest"), options.rest_api_port, options.rest_api_num_threads)
         if options.gateway_port:
             self._gateway = _make_gateway(options, self.core.model_names)
         if options.port or options.grpc_socket_path:
-            self._grpc = GrpcServer(self.core, self._access_log, self._credentials)
-            _LOG.info("Running gRPC ModelServer at %s:%d ...", options.bind_address, options.port)
+            self._grpc = GrpcServer(self.core, self.access_log, self._credentials)
+            _LOG.info("Running gRPC ModelServer at %s:%d ...", options.address("grpc"), options.port)
         if self._rest:
             self._rest.start()
-            _LOG.info("Exporting HTTP/REST API at:%s:%d ...", options.bind_address, options.rest_api_port)
+            _LOG.info("Exporting HTTP/REST API at:%s:%d ...", options.address("rest"), options.rest_api_port)
             if self._credentials:
                 _LOG.warning(
                     "--ssl_config_file protects gRPC only, as in the real server: the REST port %d takes plain HTTP "
@@ -95,7 +95,7 @@ class ModelServer:
         if self._config_poll.is_alive():
             self._config_poll.join()
         self.core.close()
-        self._access_log.close()
+        self.access_log.close()
 
     def _poll_config(self) -> None:
         wait = self.core.options.model_config_file_poll_wait_seconds
@@ -120,6 +120,10 @@ def _check(options: ServerOptions) -> None:
             raise invalid_argument(f"--{name} must not be negative, but is {getattr(options, name)}")
     if options.drain_seconds > _MAX_DRAIN_SECONDS:
         raise invalid_argument(f"--drain_seconds must be at most {_MAX_DRAIN_SECONDS}, but is {options.drain_seconds}")
+    if options.open_ports not in OPEN_PORTS:
+        raise invalid_argument(f"--open_ports must be grpc, rest or grpc,rest, not {options.open_ports}")
+    if options.gateway_api_key_file and not options.gateway_port:
+        raise invalid_argument("--gateway_api_key_file is for the gateway alone: give --gateway_port, or leave it out")
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
@@ -131,16 +135,19 @@ def _check(options: ServerOptions) -> None:
 
 
 def _check_ports(options: ServerOptions) -> None:
-    family = socket.AF_INET6 if ":" in options.bind_address else socket.AF_INET
+    places = [(options.address("rest"), options.rest_api_port), (options.bind_address, options.gateway_port)]
     # With arguments of its own, gRPC may share a port.
-    ports = (0 if options.grpc_channel_arguments else options.port, options.rest_api_port, options.gateway_port)
-    for port in filter(None, ports):
-        with socket.socket(family) as probe:
+    if not options.grpc_channel_arguments:
+        places.insert(0, (options.address("grpc"), options.port))
+    for address, port in places:
+        if not port:
+            continue
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((options.bind_address, port))
+                probe.bind((address, port))
             except OSError as error:
-                message = f"Cannot listen on {options.bind_address}:{port}: {error.strerror.lower()}"
+                message = f"Cannot listen on {address}:{port}: {error.strerror.lower()}"
                 raise StatusError(StatusCode.UNAVAILABLE, message) from error
 
 
@@ -151,7 +158,7 @@ def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
         message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
     # No alarm (B104): the address is compared, not bound.
-    host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address  # nosec B104
+    host = "127.0.0.1" if options.address("grpc") == "0.0.0.0" else options.address("grpc")  # nosec B104
     host = f"[{host}]" if ":" in host else host
     try:
         known = keys.Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None

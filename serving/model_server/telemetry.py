@@ -145,7 +145,7 @@ class RequestLog:
             self._log = AccessLog(path)
         except UserError as error:
             raise invalid_argument(str(error)) from error
-        self.close = self._log.close
+        self.close, self.reopen = self._log.close, self._log.reopen
 
     def write(
         self, entrypoint: str, call: str, spec: model_pb2.ModelSpec, status: str, seconds: float, request_id: str

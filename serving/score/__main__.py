@@ -7,18 +7,19 @@ python -m serving.score --target=127.0.0.1:8500 --model=sst2 --input='rows/*.jso
 import os
 from dataclasses import dataclass
 
+from serving.client.settings import TLS_FLAGS, ConnectionSettings
 from serving.client.tasks import DEFAULT, WITH_OPTIONS
 from serving.score.job import score
 from serving.score.models import ModelSource
 from serving.score.tables import FORMATS
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.runners import RUNNERS
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringSettings(CheckedSettings):
+class ScoringSettings(ConnectionSettings):
     """The command's flags."""
 
     model: str = setting(
@@ -52,6 +53,8 @@ class ScoringSettings(CheckedSettings):
 
 def main(settings: ScoringSettings) -> None:
     """Scores the files."""
+    if not settings.target and (given := settings.given(TLS_FLAGS)):
+        raise UserError(f"{given} is for a model behind --target; leave it out")
     if settings.version and not settings.target:
         raise UserError("--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3")
     options = {"prompt_name": settings.prompt_name, "truncate_left": settings.truncate_left}
@@ -62,7 +65,7 @@ def main(settings: ScoringSettings) -> None:
     ray, cores = settings.runner == "ray", len(os.sched_getaffinity(0))
     source = ModelSource(
         settings.model,
-        settings.target,
+        settings.connection() if settings.target else "",
         settings.version,
         WITH_OPTIONS if any(options.values()) else settings.signature,
         # Ray lends a task one core.

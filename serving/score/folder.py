@@ -42,7 +42,7 @@ def _record(path: Path) -> Record | None:
     if not path.exists():
         return None
     found = files.read_json(path)
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("job", "tables")):
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("job", "tables", "sample")):
         raise UserError(f"'{path}' is not of this version of serving.score; give another --output_dir")
     # The tables are removed when the job is done anew.
     for name in found["tables"].values():

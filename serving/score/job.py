@@ -26,7 +26,7 @@ from serving.score.folder import (
     remove_answers,
     table_names,
 )
-from serving.score.models import ModelSource, fingerprint, served_version, version_folder
+from serving.score.models import ModelSource, fingerprint, is_same, other_model, served_version, version_folder
 from serving.score.rows import Piece, check_fields, cut, find_files
 from serving.score.tables import BAD_SUFFIX, FORMATS, check_format, read_bad
 from serving.score.worker import ScoringWorker
@@ -36,7 +36,7 @@ from tfrecords.base.script import progress_bar
 from tfrecords.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 
 
 def score(
@@ -86,8 +86,13 @@ def score(
         source = _settled(source, None if overwrite else begun)
         worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
         job = _described(paths, worker)
-        others = [record for record in records if record["job"] != job]
+        described = worker.describe() if source.target else {"sample": {}}
+        others = [
+            record for record in records if record["job"] != job or not is_same(record["sample"], described["sample"])
+        ]
         if others and not overwrite:
+            if others[0]["job"] == job:
+                raise other_model(source)
             other = next(name for name in job if others[0]["job"].get(name) != job[name])
             raise UserError(
                 f"'{folder}' holds answers of another job (its {other} was another); give another --output_dir, "
@@ -99,14 +104,16 @@ def score(
             return finished
         pieces = cut(paths, PIECE_BYTES)
         with RUNNERS[runner](worker, workers) as run:
-            (_, described), *_ = run([(0, "describe", ())], small=True)
+            if not source.target:
+                (_, described), *_ = run([(0, "describe", ())], small=True)
             check_fields(pieces, fields or described["inputs"])
             for record in others:
                 remove_answers(folder, record)
-            _make_ready(folder / PARTS, {"job": job, "tables": names})
+            _make_ready(folder / PARTS, {"job": job, "tables": names, "sample": described["sample"]})
             begin = time.monotonic()
             reports, new = _answer(folder / PARTS, pieces, described, run)
-        manifest = _assemble(folder, job, names, pieces, reports, FORMATS[format](described["outputs"], keep))
+        table = FORMATS[format](described["outputs"], keep)
+        manifest = _assemble(folder, job, described["sample"], names, pieces, reports, table)
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
         print(_truncation(manifest))
@@ -116,9 +123,9 @@ def score(
 def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
     if not source.target:
         return dataclasses.replace(source, model=str(version_folder(source.model)))
-    if begun and source.version is None:
-        return dataclasses.replace(source, version=begun["job"]["model"].get("version"))
-    return dataclasses.replace(source, version=source.version or served_version(source))
+    began_with = begun["job"]["model"].get("version") if begun else None
+    version = source.version or began_with or served_version(source)
+    return dataclasses.replace(source, version=version, has_begun=version == began_with)
 
 
 def _described(paths: list[Path], worker: ScoringWorker) -> dict[str, Any]:
@@ -147,7 +154,7 @@ def _make_ready(parts: Path, record: Record) -> None:
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
     reports = {number: report for number in range(len(pieces)) if (report := _report(parts, number))}
-    asked = tuple(described["inputs"]), described["outputs"]
+    asked = tuple(described["inputs"]), described["outputs"], described["sample"]
     tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
     begin, new = time.monotonic(), 0
     total = sum(pieces[n].end - pieces[n].start for n, *_ in tasks)
@@ -169,7 +176,9 @@ def _report(parts: Path, number: int) -> dict[str, int] | None:
     return found if is_whole and all(isinstance(count, int) for count in found.values()) else None
 
 
-def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
+def _assemble(
+    folder: Path, job: dict, sample: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table
+) -> dict:
     parts = folder / PARTS
     for path, name in names.items():
         numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
@@ -189,7 +198,7 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
         # What is truncated is absent where the model does not tell.
         if all(of in report for report in reports)
     }
-    manifest = {**counts, "tables": names, "job": job}
+    manifest = {**counts, "tables": names, "job": job, "sample": sample}
     files.write_json(folder / MANIFEST, manifest)
     shutil.rmtree(parts)
     return manifest

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import grpc
 import numpy as np
 
-from serving.client import Client, ServingError
-from serving.client.messages import Arrays
+from serving.client import Client, Connection, ServingError
+from serving.client.messages import Arrays, plain
 from serving.client.tasks import constant
 from serving.wire.tensors import DT_STRING
 from tfrecords.base import files
@@ -28,20 +28,22 @@ class ModelSource:
 
     Attributes:
         model: a SavedModel's folder, or a model's name at `target`.
-        target: HOST:PORT of a gRPC port; "": load the model here.
+        target: HOST:PORT of a gRPC port, or a Connection; "": load the model here.
         version: version of a server's model.
         threads: number for a model loaded here; 0: TensorFlow's choice.
         options: see serving.client.tasks.OPTIONS.
         timeout_s: seconds per batch.
+        has_begun: whether a job began with this version of a server's model.
     """
 
     model: str
-    target: str = ""
+    target: str | Connection = ""
     version: int | None = None
     signature: str = "serving_default"
     threads: int = 0
     timeout_s: float = 300.0
     options: tuple[tuple[str, str | bool], ...] = ()
+    has_begun: bool = False
 
 
 class ScoringModel(Protocol):
@@ -95,7 +97,11 @@ class _Served:
         self._client = Client(
             source.target, source.model, version=source.version, signature=source.signature, timeout_s=source.timeout_s
         )
-        signatures = self._client.metadata()
+        self._source = source
+        try:
+            signatures = self._client.metadata()
+        except ServingError as error:
+            raise (_gone(error, source) if source.has_begun else error) from None
         if source.signature not in signatures:
             raise no_signature(source, signatures)
         inputs, outputs = signatures[source.signature].inputs, signatures[source.signature].outputs
@@ -109,7 +115,16 @@ class _Served:
         except ServingError as error:
             if error.code is grpc.StatusCode.INVALID_ARGUMENT:
                 raise Refused(error.details.split("\n")[0][:300]) from error
-            raise
+            raise _gone(error, self._source) from None
+
+
+def _gone(error: ServingError, source: ModelSource) -> UserError:
+    if error.code is not grpc.StatusCode.NOT_FOUND:
+        return error
+    return UserError(
+        f"{source.target} has no version {source.version} of '{source.model}' any more, with which this job began; "
+        "--overwrite begins anew with the version that is there"
+    )
 
 
 class _WithOptions:
@@ -136,6 +151,46 @@ def served_version(source: ModelSource) -> int:
     """Returns the version of the model that answers now."""
     with Client(source.target, source.model, version=source.version) as client:
         return client.served_version()
+
+
+# Texts whose answers tell a served model from another one under its name and number.
+_SAMPLE = (b"the", b"It was a fine film, and they all came back the next day.", b"12 euros?")
+_SAMPLE_VALUES = 64
+# Servers with another processor, or that batch, answer a little differently.
+_RELATIVE, _ABSOLUTE = 1e-2, 1e-3
+
+
+def sample(model: ScoringModel, outputs: Sequence[str]) -> dict[str, Any]:
+    """Returns the shapes and first values of a model's answers to fixed texts."""
+    try:
+        found = model({name: np.array(_SAMPLE, object) for name in model.inputs}, outputs)
+    except Refused as refused:
+        return {"refused": str(refused)}
+    return {name: [list(array.shape), plain(_first_values(array))] for name, array in sorted(found.items())}
+
+
+def _first_values(array: np.ndarray) -> np.ndarray:
+    values = array.ravel()[:_SAMPLE_VALUES]
+    return np.nan_to_num(values) if values.dtype.kind == "f" else values
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Returns whether two samples may be of one model: numbers need only be close."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return bool(np.isclose(one, other, _RELATIVE, _ABSOLUTE))
+    return one == other
+
+
+def other_model(source: ModelSource) -> UserError:
+    """Returns the error for a model that answers otherwise than when the job began."""
+    return UserError(
+        f"{source.target} has another model as version {source.version} of '{source.model}' than the one with which "
+        "this job began: their answers differ; --overwrite begins anew with the model that is there"
+    )
 
 
 def no_signature(source: ModelSource, signatures: Any) -> UserError:

@@ -1,6 +1,5 @@
 """Reads the rows of files, JSON or plain text, in pieces."""
 
-import glob
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.patterns import matches, patterns_of
 from tfrecords.base.text_files import check_text, is_json_lines, read_head, refuse_table
 
 LONGEST_LINE = 2**24
@@ -44,8 +44,8 @@ class InputRow:
 def find_files(patterns: str) -> list[Path]:
     """Returns the files of comma-separated globs, sorted; UserError if a file cannot be read as rows."""
     found: set[str] = set()
-    for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
-        names = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    for pattern in patterns_of(patterns):
+        names = [name for name in matches(pattern) if os.path.isfile(name)]
         if not names:
             raise UserError(f"--input={pattern} matches no file; give files or globs, as --input='rows/*.jsonl'")
         found.update(names)

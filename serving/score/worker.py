@@ -11,7 +11,7 @@ import numpy as np
 from serving.client.messages import Arrays, plain, token_batches
 from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, columns_of, counts_in, estimated_tokens
 from serving.score.folder import part_path
-from serving.score.models import ModelSource, Refused, ScoringModel, open_model
+from serving.score.models import ModelSource, Refused, ScoringModel, is_same, open_model, other_model, sample
 from serving.score.rows import InputRow, Piece, read
 from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
 from tfrecords.base import files
@@ -58,10 +58,16 @@ class ScoringWorker:
             raise UserError(f"--keep={taken[0]} has the name of a column of answers; rename it in the rows")
         outputs = {name: model.outputs[name] for name in wanted}
         FORMATS[self.format](outputs, self.keep)
-        return {"inputs": model.inputs, "outputs": outputs}
+        of_model = sample(model, sorted(outputs)) if self.source.target else {}
+        return {"inputs": model.inputs, "outputs": outputs, "sample": of_model}
 
-    def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Writes a piece's answers, bad rows and, last, its report; returns counts of rows and tokens."""
+    def score(
+        self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any], begun: Any = None
+    ) -> dict[str, Any]:
+        """Writes a piece's answers, bad rows and, last, its report; returns counts of rows and tokens.
+
+        Raises UserError if a served model's sample is no longer `begun`: then the answers may be of two models.
+        """
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
         places = [place for place, row in enumerate(rows) if not row.error]
@@ -84,6 +90,8 @@ class ScoringWorker:
                 pass
         finally:
             pool.shutdown(cancel_futures=True)
+        if begun and not is_same(begun, sample(model, sorted(outputs))):
+            raise other_model(self.source)
         told = _counts(answers, counted) if counted else {}
         answers = [{name: answer[name] for name in outputs if name in answer} for answer in answers]
         table = FORMATS[self.format](outputs, self.keep)

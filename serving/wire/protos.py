@@ -48,36 +48,6 @@ _FILES = {
         "google.protobuf.Int64Value max_execution_batch_size=9",
     },
 }
-# KServe's protocol, version 2 (grpc_predict_v2.proto), which the gateway serves.
-_FILES["inference"] = {
-    "ServerLiveRequest": "",
-    "ServerLiveResponse": "bool live=1",
-    "ServerReadyRequest": "",
-    "ServerReadyResponse": "bool ready=1",
-    "ModelReadyRequest": "string name=1; string version=2",
-    "ModelReadyResponse": "bool ready=1",
-    "ServerMetadataRequest": "",
-    "ServerMetadataResponse": "string name=1; string version=2; repeated string extensions=3",
-    "ModelMetadataRequest": "string name=1; string version=2",
-    "TensorMetadata": "string name=1; string datatype=2; repeated int64 shape=3",
-    "ModelMetadataResponse": "string name=1; repeated string versions=2; string platform=3; "
-    "repeated TensorMetadata inputs=4; repeated TensorMetadata outputs=5",
-    "InferParameter": "bool bool_param=1; int64 int64_param=2; string string_param=3; double double_param=4; "
-    "uint64 uint64_param=5",
-    "InferTensorContents": "repeated bool bool_contents=1; repeated int32 int_contents=2; "
-    "repeated int64 int64_contents=3; repeated uint32 uint_contents=4; repeated uint64 uint64_contents=5; "
-    "repeated float fp32_contents=6; repeated double fp64_contents=7; repeated bytes bytes_contents=8",
-    "InferInputTensor": "string name=1; string datatype=2; repeated int64 shape=3; map<InferParameter> parameters=4; "
-    "InferTensorContents contents=5",
-    "InferRequestedOutputTensor": "string name=1; map<InferParameter> parameters=2",
-    "ModelInferRequest": "string model_name=1; string model_version=2; string id=3; map<InferParameter> parameters=4; "
-    "repeated InferInputTensor inputs=5; repeated InferRequestedOutputTensor outputs=6; "
-    "repeated bytes raw_input_contents=7",
-    "InferOutputTensor": "string name=1; string datatype=2; repeated int64 shape=3; map<InferParameter> parameters=4; "
-    "InferTensorContents contents=5",
-    "ModelInferResponse": "string model_name=1; string model_version=2; string id=3; map<InferParameter> parameters=4; "
-    "repeated InferOutputTensor outputs=5; repeated bytes raw_output_contents=6",
-}
 VERSION_STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -145,12 +115,6 @@ GetModelStatusResponse = _message_class("tensorflow.serving.GetModelStatusRespon
 SSLConfig = _message_class("tensorflow.serving.SSLConfig")
 MonitoringConfig = _message_class("tensorflow.serving.MonitoringConfig")
 BatchingParameters = _message_class("tensorflow.serving.BatchingParameters")
-
-# The request and the answer of each method of inference.GRPCInferenceService.
-KSERVE_METHODS = {
-    name: (_message_class(f"inference.{name}Request"), _message_class(f"inference.{name}Response"))
-    for name in ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer")
-}
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 GET_MODEL_METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"

@@ -6,7 +6,7 @@ tensorflow/core/framework/types.proto; fields: tensor.proto.
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -188,6 +188,7 @@ def as_array(value: Value) -> np.ndarray:
     """Returns the array that `fill_tensor` sends."""
     if isinstance(value, np.ndarray):
         return value
+    value = list(value) if isinstance(value, Iterator) else value
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -155,7 +155,7 @@ MODELS = {name: made[0] for name, made in MEMBERS.items()} | {"pretrainer": lamb
 )
 def test_every_model_says_in_a_line_what_it_cannot_read(name, cases):
     model = MODELS[name]()
-    model.compile("sgd", "mse", run_eagerly=True)
+    model.compile("sgd", None if getattr(model, "has_own_loss", False) else "mse", run_eagerly=True)
     for features, labels, message in cases:
         for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
             with refused(f"^{message}"):

@@ -18,6 +18,7 @@ from albert_tf.loaded import Loaded
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY, encoder
 from tests.albert_tf.tiny import small, table
+from tests.column import Column
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TEXTS = ["a b", "b", ""]
@@ -65,6 +66,7 @@ def test_one_string_is_a_list_of_one(classifier, embedder):
         tf.constant(TEXTS),
         tuple(TEXTS),
         iter(TEXTS),
+        Column(TEXTS),
     ],
     ids=lambda column: type(column).__name__,
 )

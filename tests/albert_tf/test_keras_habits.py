@@ -45,18 +45,13 @@ def test_metrics_and_losses_of_ones_own_replace_the_defaults():
     assert set(model.test_on_batch(batch(), np.zeros((ROWS, CLASSES)), return_dict=True)) == {"loss"}
 
 
-def test_quantization_by_keras_is_refused_and_so_is_a_file_that_has_it(tmp_path, monkeypatch):
+def test_quantization_by_keras_is_refused():
     model, instead = AlbertClassifier(CONFIG, CLASSES), r"use `python -m serving\.export --compute=int8`"
     for part in (model, model.encoder):
         with refused(f"quantize is not offered.*{instead}"):
             part.quantize("int8", filters="query")
     with refused(f"a dtype of quantized kernels.*{instead}"):
         AlbertEncoder(CONFIG, dtype="int8_from_float32")
-    config = model.get_config() | {"quantization": [{"mode": "int8", "config": {}}]}
-    monkeypatch.setattr(AlbertClassifier, "get_config", lambda self: config)
-    model.save(tmp_path / "model.keras")
-    with refused(rf"model\.keras' as a Keras model: its kernels were rounded.*{instead}"):
-        load_keras(tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize("kind", ["choices", "pretrainer", "classifier", "encoder"])

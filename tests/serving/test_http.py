@@ -1,19 +1,38 @@
 """HTTP as RFC 9110 has it, by both servers: what they share is tried with an application that sends requests back."""
 
 import asyncio
+import contextlib
 import json
+import resource
 import socket
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from serving.http_protocol import OutOfFiles, listen, make_server, read_body
+from serving import http_protocol
+from serving.http_protocol import (
+    LongAnswer,
+    NoRoom,
+    OutOfFiles,
+    Room,
+    listen,
+    make_server,
+    read_body,
+)
+
+LARGE = 2**24
 
 
 async def echo(scope, receive, send):
-    """Answers with what arrived, as JSON."""
+    """Answers with what arrived, as JSON; at /large with 16 MiB, more than sockets hold."""
     body = await read_body(receive, 0, 2**20)
+    if scope["path"] == "/large":
+        headers = [(b"content-length", b"%d" % LARGE)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x" * LARGE})
+        return
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
     answer = json.dumps({"verb": scope["method"], "path": scope["path"], "headers": headers, "body": body.decode()})
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]})
@@ -112,3 +131,68 @@ def test_connections_without_a_file_are_reported_once_a_minute(caplog):
     assert [record.message.split(":")[0] for record in caplog.records] == ["no file is left for another connection"] * 2
     report(loop, {"message": "another"})
     assert others == [{"message": "another"}]
+
+
+@contextlib.contextmanager
+def asked_for_much(port):
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**18)
+        connection.settimeout(20)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        yield connection
+
+
+def read(connection, size):
+    """The number of bytes that came, up to `size` or a little more."""
+    seen = 0
+    with contextlib.suppress(ConnectionError):
+        while seen < size and (chunk := connection.recv(2**16)):
+            seen += len(chunk)
+    return seen
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_off_and_a_slow_one_is_not(port, monkeypatch):
+    monkeypatch.setattr(http_protocol, "_SEND_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "_LEAST_SENT", 1000)
+    with asked_for_much(port) as silent, asked_for_much(port) as slow:
+        seen = 0
+        while seen < LARGE:
+            some = read(slow, min(2**20, LARGE - seen))
+            assert some
+            seen += some
+            time.sleep(0.02)
+        assert read(silent, LARGE) < LARGE
+
+
+def test_the_longest_idle_connections_make_way_before_the_files_run_out(port, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (30, 30))
+    with contextlib.ExitStack() as stack:
+
+        def opened(request=b""):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            connection.sendall(request)
+            return connection
+
+        busy = opened(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n.")
+        kept = opened(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert kept.recv(1000).startswith(b"HTTP/1.1 200")
+        silent = [opened() for _ in range(20)]
+        assert kept.recv(1000) == b"" == silent[0].recv(1000)
+        for connection, rest in ((busy, b"."), (silent[-1], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")):
+            connection.sendall(rest)
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_an_answer_that_does_not_fit_makes_way_for_the_others():
+    room = Room(10)
+    with room.share() as one, room.share() as other:
+        one.take_answer(6)
+        other.take_answer(4)
+        with pytest.raises(NoRoom):
+            one.take_answer(1)
+        other.take_answer(5)
+        assert room.held == 9
+        with pytest.raises(LongAnswer):
+            other.take_answer(2)
+        assert room.held == 0

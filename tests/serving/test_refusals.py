@@ -34,7 +34,7 @@ def filled_in(tmp_path):
 def test_what_cannot_be_is_said(filled_in, line):
     (module, *arguments), sentence = filled_in(line)
     command, values = importlib.import_module(f"{module}.__main__"), flags.FlagValues()
-    (settings,) = {one for name, one in vars(command).items() if re.fullmatch("(?!Checked).+Settings", name)}
+    (settings,) = {one for name, one in vars(command).items() if re.fullmatch("(?!Checked|Connection).+Settings", name)}
     define_flags(settings, values)
     values([module, *arguments])
     with pytest.raises(UserError) as refused:

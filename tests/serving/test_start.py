@@ -166,27 +166,38 @@ def test_a_missing_key_file_is_noticed_before_the_export(settings):
 def test_the_embedded_server_has_the_gateway_and_the_real_one_has_it_in_front(settings, tmp_path, monkeypatch):
     settings = dataclasses.replace(settings[0], api_key_file="keys", bind_address="0.0.0.0")
     monkeypatch.setattr(start.shutil, "which", lambda name: None)
-    ((python, *command),) = start.commands(settings, tmp_path / "out" / "film")
+    ((python, *command),) = start.commands(settings, tmp_path / "out" / "film", "/s")
     assert python == sys.executable and command[:2] == ["-m", "serving.model_server"]
     assert {"--gateway_port=8080", "--port=8500", "--bind_address=0.0.0.0", "--gateway_api_key_file=keys"} <= {*command}
     monkeypatch.setattr(start.shutil, "which", lambda name: f"/usr/bin/{name}")
-    server, gateway = start.commands(settings, tmp_path / "out" / "film")
+    server, gateway = start.commands(settings, tmp_path / "out" / "film", "/s")
     assert server[0] == "/usr/bin/tensorflow_model_server" and "--model_name=film" in server
     assert not any("address" in flag or "gateway" in flag for flag in server), "the real server has no such flags"
     assert gateway[1:3] == ["-m", "serving.gateway"] and "--model=film" in gateway and "--api_key_file=keys" in gateway
+    # It would listen on every interface.
+    assert {"--port=0", "--grpc_socket_path=/s", "--rest_api_port=0"} <= {*server} and "--target=unix:/s" in gateway
+    opened = dataclasses.replace(settings, open_ports="grpc,rest")
+    server, gateway = start.commands(opened, tmp_path / "out" / "film", "/s")
+    assert {"--port=8500", "--rest_api_port=8501"} <= {*server} and "--target=127.0.0.1:8500" in gateway
 
 
 @pytest.mark.parametrize(
-    ("real", "address", "warned"), [(True, "127.0.0.1", 1), (True, "0.0.0.0", 0), (False, "127.0.0.1", 0)]
+    ("real", "address", "keys", "warned"),
+    [(True, "127.0.0.1", False, 1), (True, "0.0.0.0", False, 0), (False, "127.0.0.1", False, 0), (True, "::", True, 0)],
 )
-def test_ports_that_the_real_server_opens_to_all_are_named(settings, monkeypatch, capsys, real, address, warned):
+def test_ports_that_the_real_server_opens_to_all_are_named(
+    settings, monkeypatch, capsys, tmp_path, real, address, keys, warned
+):
+    (tmp_path / "keys").write_text("alpha")
     monkeypatch.setattr(start.shutil, "which", lambda name: f"/usr/bin/{name}" if real else None)
     monkeypatch.setattr(start, "_check_ports", lambda settings: None)
     monkeypatch.setattr(start, "run_together", lambda started: 0)
     with pytest.raises(SystemExit):
-        start.main(dataclasses.replace(settings[0], bind_address=address))
+        key_file = str(tmp_path / "keys") if keys else ""
+        start.main(dataclasses.replace(settings[0], bind_address=address, api_key_file=key_file))
     said = capsys.readouterr().err
     assert said.count("ports 8500 and 8501 are open on every network interface") == warned
+    assert said.count("the ports that ask for no key are off (grpc, rest); see --open_ports") == keys
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Wrote the files beside it, once, by commit feed0b7: `PYTHONPATH=. python tests/stored/make.py`.
+"""Wrote the files beside it: `PYTHONPATH=. python tests/stored/make.py`.
 
-They hold what users have on their disks from before the rooms were rearranged; `tests/test_stored.py` says that all of
-it still loads, and that the code of today makes the same. Run again only to add a file that is not there.
+They hold what users have on their disks; `tests/test_stored.py` says that all of it still loads, and that the code of
+today makes the same. Run again only to add a file that is not there. Commit feed0b7 wrote the models, the exports and
+the curves of fine-tuning.
 """
 
 import json
@@ -171,7 +172,7 @@ def history(run: Path) -> list[dict]:
     """Every figure of a run that does not go by the machine."""
     import csv
 
-    unsteady = ("seconds", "wait", "per_s", "per_second", "memory", "gib", "waited", "time", "hours")
+    unsteady = ("seconds", "wait", "per_s", "per_second", "memory", "gib", "waited", "time", "hours", "mfu")
     with open(run / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     return [{key: row[key] for key in row if not any(word in key for word in unsteady)} for row in rows]

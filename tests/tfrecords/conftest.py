@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfrecords import builder
-from tfrecords.build_folder import BuildFolder
+from tfrecords.base.parts import Parts
 from tfrecords.build_settings import BuildSettings
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -78,14 +78,14 @@ def build_corpus(corpus_file, tokenizer):
 
 @pytest.fixture
 def cut_off(build_corpus, monkeypatch):
-    """Begins to build, and fails where a method (of BuildFolder: the files' names) is called."""
+    """Begins to build, and fails where a method (of Parts: the files get their names) is called."""
 
-    def build(folder, config=SMALL_CHUNKS, owner=BuildFolder, method="publish"):
+    def cut(folder, owner=Parts, method="publish", build=build_corpus):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
             patch.setattr(owner, method, lambda *_: 1 / 0)
-            build_corpus(folder, config)
+            build(folder)
 
-    return build
+    return cut
 
 
 def build_text(folder, text, tokenizer, name="data", workers=1, max_bad_lines=0, **settings):

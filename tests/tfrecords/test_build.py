@@ -1,5 +1,6 @@
 """Records of a corpus: the same bytes from any number of workers, the manifest, what is refused, the scripts."""
 
+import hashlib
 import json
 
 import pytest
@@ -33,6 +34,14 @@ def test_manifest_tells_what_is_there(one_worker, tokenizer):
     # 79, and the parts of those that are longer than so small a chunk.
     assert 79 <= documents_in(manifest) < 90
     assert not (one_worker / ".parts").exists()
+
+
+def test_manifests_of_one_corpus_name_it_alike(one_worker, build, corpus_file):
+    inputs = [files.read_json(folder / "manifest.json")["inputs"] for folder in (one_worker, build(seed=2))]
+    digest = files.sha256(corpus_file)
+    assert inputs[0] == inputs[1] and inputs[0]["bytes"] == corpus_file.stat().st_size
+    assert inputs[0]["sha256"] == hashlib.sha256(digest.encode()).hexdigest()
+    assert (one_worker / "inputs.tsv").read_text().splitlines()[1].split("\t")[::2] == [digest, corpus_file.name]
 
 
 def test_several_workers_write_the_same_bytes(one_worker, build_corpus, tmp_path):
@@ -77,10 +86,9 @@ def test_dupe_factor_gives_other_examples_of_the_same_documents(build):
 
 
 def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
-    settings = {"held_out_fraction": 0.5, "split_sentences": True, "line_documents": True}
+    settings = {"held_out_fraction": 0, "split_sentences": True, "line_documents": True}
     manifest = build_text(tmp_path, "one. Two.\nThree. Four.\nFive. Six.", tokenizer, **settings)
     assert documents_in(manifest) == 3 and manifest["line_documents"]
-    assert not {"line_documents", "min_sentences"} & set(BuildSettings(seed=1).described())
     with pytest.raises(UserError, match="--line_documents leaves no two sentences for --pair_task=sop; add --split_s"):
         BuildSettings(line_documents=True)
     assert BuildSettings(line_documents=True, pair_task="none").line_documents
@@ -103,7 +111,8 @@ def test_documents_of_few_sentences_are_left_out(tokenizer, tmp_path):
     [
         ("", {}, "holds no document"),
         ("one line.\n\nanother.", {"held_out_fraction": 0}, "give no training example.*--split_sentences"),
-        ("one.\ntwo.\nthree.", {}, "held out"),
+        ("one.\ntwo.\nthree.", {}, "of the 1 documents of the corpus none is held out: raise --held_out_fraction"),
+        ("one.\n\ntwo.\n\nthree.", {"held_out_fraction": 0.99}, "all 3 documents of the corpus are held out"),
         ("a.\nb.", {"objective": "permutation", "held_out_fraction": 0}, "a stream needs more tokens than --max_seq"),
     ],
 )
@@ -144,7 +153,7 @@ def test_bad_lines_are_counted_listed_and_cost_nothing_that_is_done(tokenizer, t
 def test_hard_text_is_built_and_read_back(tokenizer, tmp_path):
     hard = ["word " * 20_000, "no spaces" * 5000, "\0\0", "emoji 👩‍👩‍👧 . 一。二。", "", "x", "\ud83d", "a\rb\r\nc"]
     text = "\n".join(json.dumps({"text": text}) for text in ["\n".join(hard), *hard, ""] * 3)
-    manifest = build_text(tmp_path, {"a.jsonl": text}, tokenizer, max_seq_length=128, held_out_fraction=0.2)
+    manifest = build_text(tmp_path, {"a.jsonl": text}, tokenizer, max_seq_length=128, held_out_fraction=0.4)
     assert manifest["splits"]["train"]["examples"] > 500
     assert documents_in(manifest) == 30
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tfrecords.conftest import SMALL_CHUNKS, contents
+from tests.tfrecords.conftest import SMALL, SMALL_CHUNKS, contents
 from tfrecords import builder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -79,7 +79,7 @@ def test_assembly_can_be_cut_off_anywhere(one_worker, build_corpus, tmp_path, mo
     replace, calls = os.replace, []
 
     def failing(source, target):
-        if "-of-" in str(target):
+        if "-of-" in Path(target).name:
             calls.append(target)
             if len(calls) > 5:
                 raise KeyboardInterrupt
@@ -127,9 +127,13 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
         (lambda manifest: [], "is not a manifest of records"),
         (lambda manifest: {"name": "web app", "splits": "none"}, "is not a manifest of records"),
         (lambda manifest: manifest["splits"]["eval"].update(files=["a"]) or manifest, "is not a manifest of records"),
+        (
+            lambda manifest: {key: manifest[key] for key in manifest if key != "word_rule"} | {"masking": "dynamic"},
+            "is not a manifest of records",
+        ),
         (lambda manifest: manifest | {"of_another_version": 1}, "of_another_version 1, now None"),
     ],
-    ids=["list", "of another program", "no files", "one key more"],
+    ids=["list", "of another program", "no files", "no rule of its masks", "one key more"],
 )
 def test_a_damaged_or_foreign_manifest_is_named(build, build_corpus, tmp_path, damage, message):
     shutil.copytree(build(), tmp_path, dirs_exist_ok=True)
@@ -142,77 +146,56 @@ def test_a_damaged_or_foreign_manifest_is_named(build, build_corpus, tmp_path, d
                 read_examples(patterns, 4, training=True)
 
 
-@pytest.fixture
-def built(monkeypatch):
-    """The numbers of the shards that are built."""
-    numbers, make = [], Worker.build
-    monkeypatch.setattr(Worker, "build", lambda *task: numbers.append(task[1]) or make(*task))
-    return numbers
-
-
 def inodes(folder):
     """Of every record file; equal for a file that was only renamed."""
     return {path.name: path.stat().st_ino for path in folder.glob("*.tfrecord")}
 
 
-def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, built, tmp_path):
-    """And a part whose report was lost while it was."""
+@pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
+def test_a_folder_that_lost_a_file_is_refused_and_built_anew(one_worker, build_corpus, tmp_path, lose):
     folder = shutil.copytree(one_worker, tmp_path / "data")
-    next(folder.glob("train-00001-*")).unlink()
-    before = inodes(folder)
-    cut_off(folder)
-    (folder / ".parts/shard-000005.json").write_bytes(b"")
-    del before["train-00005-of-" + next(iter(before)).split("-of-")[1]]
-    built.clear()
-    build_corpus(folder)
-    assert built == [1, 5]
+    (lost,) = folder.glob("train-00001-*")
+    lose(lost)
+    with pytest.raises(UserError, match=f"an incomplete build: '{lost.name}' is missing or was changed; .*--overwrite"):
+        build_corpus(folder)
+    build_corpus(folder, overwrite=True)
     assert contents(folder) == contents(one_worker)
-    assert before.items() <= inodes(folder).items()
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["lost", "cut off while it is built again"])
-def test_a_lost_file_of_a_folder_made_of_other_pieces_is_not_built_alone(
-    one_worker, build_corpus, cut_off, built, tmp_path, cut
-):
-    # Equal documents are dealt by piece, so one shard of other pieces would lose or repeat some.
-    folder = shutil.copytree(one_worker, tmp_path / "data")
-    next(folder.glob("train-00001-*")).unlink()
-    if cut:
-        cut_off(folder)
-        run = files.read_json(folder / ".parts/run.json")
-        assert run.pop("section_bytes") and run["needed"] == [1]
-        files.write_json(folder / ".parts/run.json", run)
+def test_a_corpus_that_changed_while_its_build_was_stopped_is_built_whole(tokenizer, tmp_path, cut_off):
+    source = tmp_path / "a.txt"
+    source.write_text("\n\n".join(f"Article {number}.\nIt is short." for number in range(200)))
+    config = BuildSettings(seed=1, max_seq_length=64, chunk_megabytes=0.01)
+
+    def build(name):
+        return builder.build(str(source), tmp_path / name, tokenizer, config, workers=1, overwrite=False)
+
+    cut_off("data", build=build)
+    source.write_text(source.read_text().replace("Article 7.", "Article seven."))
+    build("data")
+    build("fresh")
+    assert contents(tmp_path / "data") == contents(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_unfinished_build_of_other_settings_is_refused_or_removed(build, build_corpus, cut_off, tmp_path, overwrite):
+    cut_off(tmp_path)
+    other = BuildSettings(**SMALL | {"seed": 2})
+    if overwrite:
+        build_corpus(tmp_path, other, overwrite=True)
+        assert contents(tmp_path) == contents(build(seed=2))
     else:
-        manifest = files.read_json(folder / "manifest.json")
-        manifest["inputs"]["section_bytes"] += 1
-        files.write_json(folder / "manifest.json", manifest)
-    built.clear()
-    build_corpus(folder)
-    assert built == list(range(len(inodes(one_worker))))
-    assert contents(folder) == contents(one_worker)
+        with pytest.raises(UserError, match=r"records built with seed 1, now 2; .*--overwrite"):
+            build_corpus(tmp_path, other)
+        assert list((tmp_path / ".parts").glob("shard-*.tfrecord"))
 
 
-def test_of_a_changed_corpus_only_the_shards_that_changed_are_built(tokenizer, tmp_path):
-    for number in range(300):
-        (tmp_path / f"{number:03d}.txt").write_text("\n".join(f"Article {number} line {n}." for n in range(20)))
-    config = BuildSettings(seed=1, max_seq_length=64, chunk_megabytes=0.015)
-
-    def build(folder, overwrite=False):
-        return builder.build(f"{tmp_path}/*.txt", folder, tokenizer, config, workers=1, overwrite=overwrite)
-
-    data = tmp_path / "data"
-    assert build(data)["shards"] == [7, 1]
-    before = inodes(data)
-    # As many bytes as before, so that there are as many shards.
-    text = (tmp_path / "123.txt").read_text()
-    (tmp_path / "123.txt").write_text(text.replace("line 1.", "line X."))
-    with pytest.raises(UserError, match="another corpus"):
-        build(data)
-    assert inodes(data) == before
-    build(data, overwrite=True)
-    assert 1 <= sum(before[name] != inode for name, inode in inodes(data).items()) <= 2
-    build(tmp_path / "fresh")
-    assert contents(data) == contents(tmp_path / "fresh")
+def test_records_of_another_format_are_refused_by_its_number(one_worker, build_corpus, tmp_path):
+    folder = shutil.copytree(one_worker, tmp_path / "data")
+    files.write_json(folder / "manifest.json", files.read_json(folder / "manifest.json") | {"format_version": 2})
+    for read in (build_corpus, lambda folder: read_examples(folder, 4, training=True)):
+        with pytest.raises(UserError, match=r"manifest.json' has format_version 2; albert-tf .* reads 3"):
+            read(folder)
 
 
 def test_two_builds_in_one_folder_are_refused(build_corpus, tmp_path):
@@ -256,8 +239,13 @@ def test_what_was_cut_off_between_the_passes_is_made_again(one_worker, build_cor
     assert contents(tmp_path) == contents(one_worker)
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"needed": 3, "stamp": "", "shards": [4, 1], "section_bytes": 1}'])
-@pytest.mark.parametrize("name", ["run.json", "assembly.json"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("job.json", text) for text in ("{", "[1]")),
+        *(("publishing.json", text) for text in ("{", "[1]", "{}", '{"names": 3, "manifest": "", "content": ""}')),
+    ],
+)
 def test_damaged_files_of_an_unfinished_build_are_named(build_corpus, cut_off, tmp_path, name, text):
     cut_off(tmp_path)
     state = tmp_path / ".parts" / name
@@ -267,7 +255,27 @@ def test_damaged_files_of_an_unfinished_build_are_named(build_corpus, cut_off, t
     assert str(state) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["[1]", "{}"])
+def test_after_a_power_cut_text_is_read_again_and_finished_shards_stay(
+    one_worker, build_corpus, cut_off, tmp_path, monkeypatch
+):
+    cut_off(tmp_path)
+    finished = {path.stat().st_ino for path in tmp_path.glob(".parts/shard-*.tfrecord")}
+    read, method = [], Worker.read_piece
+    monkeypatch.setattr(Worker, "read_piece", lambda *task: read.append(task) or method(*task))
+    monkeypatch.setattr(builder, "_boot_id", lambda: "another")
+    build_corpus(tmp_path)
+    assert read and finished == set(inodes(tmp_path).values())
+    assert contents(tmp_path) == contents(one_worker)
+
+
+def test_an_unfinished_job_of_another_kind_is_refused(build_corpus, cut_off, tmp_path):
+    cut_off(tmp_path)
+    (tmp_path / ".parts/job.json").write_text('{"job": 1}')
+    with pytest.raises(UserError, match=r"an unfinished build of another version; .*--overwrite"):
+        build_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"files": {"lost": 1}}'])
 def test_a_shard_whose_report_is_damaged_is_built_again(one_worker, build_corpus, cut_off, tmp_path, text):
     cut_off(tmp_path)
     (tmp_path / ".parts/shard-000001.json").write_text(text)

@@ -21,12 +21,6 @@ def test_held_out_share_is_as_asked_and_hangs_on_the_document_alone(fraction):
     assert ((Deal(2, 8, 2, fraction).shard_of(hashes) >= 8) != chosen).any()
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.5, 0.99])
-def test_of_two_documents_one_is_held_out(tokenizer, tmp_path, fraction):
-    splits = build_text(tmp_path, "one.\ntwo.\n\nthree.\nfour.", tokenizer, held_out_fraction=fraction)["splits"]
-    assert splits["train"]["examples"] == splits["eval"]["examples"] == 1
-
-
 def test_one_document_a_file_is_one_stream(tokenizer, tmp_path):
     articles = {f"{n:03d}.txt": "\n".join(f"Article {n} line {line}." for line in range(12)) for n in range(100)}
     for task, input_format in (("nsp", "segment-pair"), ("none", "full-sentences")):

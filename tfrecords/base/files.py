@@ -167,12 +167,13 @@ def read_object(path: str | os.PathLike) -> dict[str, Any]:
     return values
 
 
-def check_format(what: str, values: dict[str, Any], newest: int) -> None:
-    """Raises UserError if the "format_version" of `values`, 1 if missing, is above `newest`."""
+def check_format(what: str, values: dict[str, Any], expected: int) -> None:
+    """Raises UserError unless the "format_version" of `values`, 1 if missing, is `expected`."""
     found = values.get("format_version", 1)
-    if not isinstance(found, int) or found > newest:
+    if found != expected:
         raise UserError(
-            f"{what} has format_version {found}; albert-tf {VERSION} reads up to {newest}: install a newer one"
+            f"{what} has format_version {found}; albert-tf {VERSION} reads {expected}: use the version that wrote it, "
+            "or make it anew"
         )
 
 

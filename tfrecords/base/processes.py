@@ -1,6 +1,7 @@
-"""Handles Ctrl-C in the parent process only, and makes child processes end with their parent."""
+"""Handles Ctrl-C in the parent only, makes child processes end with their parent, and pauses garbage collection."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -49,3 +50,15 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Turns automatic collections off in the block, for the whole process."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

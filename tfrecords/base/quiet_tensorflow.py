@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from tfrecords.base.garbage import without_collections
+from tfrecords.base.processes import without_collections
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +16,8 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.added_tokens import AddedToken
 
-# The name until version 0.2 is also that of a file of the `tokenizers` library.
-DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
+# The file in a folder that describes this library's tokenizer.
+DESCRIPTION_FILE = "albert_tokenizer.json"
 DESCRIPTION_FORMAT = 1
 
 BY_IDS = "tokenize with transformers, and ask the model by ids"
@@ -142,7 +141,6 @@ class Tokenizer(abc.ABC):
     @functools.cached_property
     def sha256(self) -> str:
         """Digest of kind, vocabulary, and case and accent rules; tokenizers with equal digests have equal ids."""
-        # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
         return hashlib.sha256(rules.encode() + self.vocabulary).hexdigest()
@@ -223,11 +221,8 @@ class Tokenizer(abc.ABC):
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the files that `load_tokenizer(folder)` reads."""
         folder = files.make_output_dir(folder)
-        former = description_in(folder)
         files.write(folder / self.file_name, self.vocabulary)
         files.write_json(folder / DESCRIPTION_FILE, {"format_version": DESCRIPTION_FORMAT} | self.description())
-        if former not in (None, folder / DESCRIPTION_FILE, folder / self.file_name):
-            former.unlink()
 
 
 def check_last_id(last: int, pieces: int, where: str | os.PathLike) -> None:
@@ -241,16 +236,3 @@ def pieces_by_id(ids: dict[str, int], unused: str, where: str | os.PathLike) -> 
     pieces = {number: piece for piece, number in ids.items()}
     check_last_id(max(pieces), len(pieces), where)
     return [pieces.get(number, unused.format(number)) for number in range(max(pieces) + 1)]
-
-
-def description_in(folder: str | os.PathLike) -> Path | None:
-    """Path of the file in a folder that describes this library's tokenizer, or None.
-
-    A tokenizer.json with "model" (`tokenizers` library) or "class_name" (keras-hub) is another library's.
-    """
-    path, former = (Path(folder) / name for name in (DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE))
-    if path.is_file():
-        return path
-    values = files.read_json(former) if former.is_file() else None
-    is_others = values is None or (isinstance(values, dict) and values.keys() & {"model", "class_name"})
-    return None if is_others else former

@@ -196,4 +196,4 @@ class ByteBPETokenizer(Tokenizer):
     def _graph(self):
         from tfrecords.tokenizers.byte_bpe_in_graph import ByteBPEInGraph
 
-        return ByteBPEInGraph(self)
+        return ByteBPEInGraph(self.rules, self.cut_tokens, self.piece_bytes, self.merge_ranks, self.offset_trims)

@@ -4,7 +4,7 @@ Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a charact
 SentencePiece merges any two parts that make a piece, so the model omits pieces that BPE's merges never make.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,13 +12,12 @@ import tensorflow_text as text
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.byte_bpe_file import ByteBPERules
 from tfrecords.tokenizers.byte_text import cut_pattern
 from tfrecords.tokenizers.byte_words_in_graph import MARK, mark_words, replace
 from tfrecords.tokenizers.in_graph import Characters, stored_once, valid
 from tfrecords.tokenizers.unicode_classes import SPACE, re2_class
-
-if TYPE_CHECKING:
-    from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 
 _OPEN, _CLOSE = b"\xfe", b"\xfd"
 _PIECE = model_pb2.ModelProto.SentencePiece
@@ -28,16 +27,23 @@ class ByteBPEInGraph(tf.Module):
     """Tokenizes strings [batch] by byte-level BPE to ragged int32 [batch, tokens].
 
     Custom ops: SentencepieceOp, SentencepieceTokenizeOp, and, if text is composed, NormalizeUTF8 (with offsets,
-    NormalizeUTF8WithOffsetsMap).
+    NormalizeUTF8WithOffsetsMap). The arguments are attributes of a `ByteBPETokenizer`.
     """
 
-    def __init__(self, tokenizer: "ByteBPETokenizer"):
+    def __init__(
+        self,
+        rules: ByteBPERules,
+        cut_tokens: list[AddedToken],
+        piece_bytes: Sequence[bytes],
+        merge_ranks: np.ndarray,
+        offset_trims: np.ndarray,
+    ):
         super().__init__()
-        self._rules, self._cut_tokens = tokenizer.rules, tokenizer.cut_tokens
-        model, self._mark = self._model(tokenizer)
+        self._rules, self._cut_tokens = rules, cut_tokens
+        model, self._mark = self._model(piece_bytes, merge_ranks)
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
-        self._sizes = stored_once(np.array([len(data) for data in tokenizer.piece_bytes], np.int64))
-        self._trims = stored_once(tokenizer.offset_trims.astype(np.int64))
+        self._sizes = stored_once(np.array([len(data) for data in piece_bytes], np.int64))
+        self._trims = stored_once(offset_trims.astype(np.int64))
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         texts = valid(texts)
@@ -90,12 +96,12 @@ class ByteBPEInGraph(tf.Module):
         values = tf.boolean_mask(tokens.values, is_token)
         return tf.RaggedTensor.from_row_splits(values, tf.gather(before, tokens.row_splits), validate=False)
 
-    def _model(self, tokenizer: "ByteBPETokenizer") -> tuple[bytes, int]:
+    def _model(self, piece_bytes: Sequence[bytes], merge_ranks: np.ndarray) -> tuple[bytes, int]:
         proto = model_pb2.ModelProto()
-        normal = tokenizer.merge_ranks > -2
+        normal = merge_ranks > -2
         cut = {token.id: token.content for token in self._cut_tokens}
-        mark = len(tokenizer.pieces)
-        for number, (rank, data) in enumerate(zip(tokenizer.merge_ranks, tokenizer.piece_bytes)):
+        mark = len(piece_bytes)
+        for number, (rank, data) in enumerate(zip(merge_ranks, piece_bytes)):
             # One that no text gives may be called anything that is no text.
             name, kind, score = f"\ue000{number}", _PIECE.CONTROL, 0.0
             if number in cut:
@@ -105,7 +111,7 @@ class ByteBPEInGraph(tf.Module):
             elif normal[number] and not set(data) & set(MARK + _OPEN + _CLOSE):
                 name, kind, score = data.decode("latin-1"), _PIECE.NORMAL, -1.0 - rank
             proto.pieces.add(piece=name, score=score, type=kind)
-        if mark == len(tokenizer.pieces):
+        if mark == len(piece_bytes):
             proto.pieces.add(piece=MARK.decode("latin-1"), score=0.0, type=_PIECE.NORMAL)
         # SentencePiece requires an unknown piece. No text gives it: every byte has a piece. The tokenizer's own may be
         # a string that is cut out, so it is one more.

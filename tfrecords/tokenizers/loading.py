@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer, description_in
+from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.finding import check_tokenizer
 from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
@@ -56,7 +56,7 @@ def load_tokenizer(
 
 
 def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    described = description_in(folder)
+    described = folder / DESCRIPTION_FILE
     description = files.read_json(described)
     try:
         files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
@@ -65,7 +65,7 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
             options = {"roles": description["special_tokens"], "special_in_text": description["special_in_text"]}
             tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path=path, **options)
         else:
-            rules = description["lower_case"], description.get("keep_accents", False)
+            rules = description["lower_case"], description["keep_accents"]
             tokenizer = make_tokenizer(
                 kind, read_file(path), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
             )
@@ -105,7 +105,7 @@ def read_tokenizer(
         if found is None:
             raise UserError(f"'{path}' holds no tokenizer; give the .model, vocab .txt or vocab.json itself")
         return found
-    if path.suffix == ".json" and description_in(path.parent) == path:
+    if path.name == DESCRIPTION_FILE:
         return _saved_in(path.parent, lower_case, keep_accents)
     return _read_file(path, lower_case, keep_accents)
 
@@ -115,7 +115,7 @@ def tokenizer_in(
 ) -> Tokenizer | None:
     """Reads a folder's tokenizer like `read_tokenizer`, or returns None."""
     folder = Path(folder)
-    if description_in(folder) is not None:
+    if (folder / DESCRIPTION_FILE).is_file():
         return _saved_in(folder, lower_case, keep_accents)
     is_described = "model" in files.read_object(folder / TOKENIZERS_FILE)
     names = (*_VOCABULARIES, *[TOKENIZERS_FILE] * is_described, *_BPE_VOCABULARIES)
@@ -129,8 +129,7 @@ def tokenizer_in(
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
     """`Tokenizer.sha256` of the tokenizer that this library saved in a folder, or None."""
-    path = description_in(folder)
-    return None if path is None else files.read_json(path).get("sha256")
+    return files.read_object(Path(folder) / DESCRIPTION_FILE).get("sha256")
 
 
 def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, folder: Path | None = None) -> Tokenizer:

@@ -5,20 +5,18 @@ All the file's steps become SentencePiece's rules, whose name stores how blanks 
 
 import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.tokenizers import library_characters as library
 from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, charsmap_of, decompile, normalizer_of
 from tfrecords.tokenizers.row_template import as_template
 from tfrecords.tokenizers.unicode_classes import SPACE, characters
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
-
-if TYPE_CHECKING:
-    from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 
 _KINDS = model_pb2.ModelProto.SentencePiece
 _QUOTES = ("``", "''")
@@ -97,8 +95,8 @@ def _precompiled(proto: model_pb2.ModelProto) -> dict[str, str] | None:
     return {"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None
 
 
-def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
-    """Returns a tokenizer.json of a tokenizer with fairseq's ids."""
+def as_tokenizer_json(tokenizer: Tokenizer) -> bytes:
+    """Returns a tokenizer.json of a SentencePiece tokenizer with fairseq's ids."""
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     numbers = (number for number, piece in enumerate(proto.pieces) if piece.type in (_KINDS.CONTROL, _KINDS.UNKNOWN))

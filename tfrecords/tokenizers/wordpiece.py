@@ -90,7 +90,10 @@ class WordPieceTokenizer(Tokenizer):
         if not self.rules.digest_text():
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
-        more = {"tokenizer.json": as_tokenizer_json(self), "special_tokens_map.json": json.dumps(names).encode()}
+        more = {
+            "tokenizer.json": as_tokenizer_json(self, self.rules),
+            "special_tokens_map.json": json.dumps(names).encode(),
+        }
         return super().published_files() | more
 
     def normalized(self, text: str) -> str:

@@ -2,13 +2,11 @@
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.row_template import as_template
-
-if TYPE_CHECKING:
-    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 # google-research/bert tokenization.py, and the default of the `tokenizers` library: longer words are unknown.
 LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
@@ -59,9 +57,8 @@ class WordPieceRules:
 BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
 
 
-def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
-    """Returns a tokenizer.json of the `tokenizers` library for a tokenizer."""
-    rules = tokenizer.rules
+def as_tokenizer_json(tokenizer: Tokenizer, rules: WordPieceRules) -> bytes:
+    """Returns a tokenizer.json of the `tokenizers` library for a WordPiece tokenizer."""
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
     control = [AddedToken(tokenizer.pieces[number], number, special=True) for number in roles]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.tasks.tables.reading import whole_characters
 from albert_tf.tasks.tables.values import LARGEST
 from tfrecords.base import files
+from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 

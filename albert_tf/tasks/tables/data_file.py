@@ -179,8 +179,12 @@ def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[t
 
 
 def text_key(texts: Sequence[str], seed: int) -> int:
-    """Returns a 64-bit hash of texts that ignores case and spacing."""
-    text = "\0".join(" ".join(text.split()).casefold() for text in texts)
+    """Returns a 64-bit hash of texts that ignores their order, case, spacing and Unicode composition.
+
+    It decides for splits, batches and mining which rows or texts are equal.
+    """
+    folded = (" ".join(unicodedata.normalize("NFD", text).casefold().split()) for text in texts)
+    text = "\0".join(sorted(folded))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
 
 

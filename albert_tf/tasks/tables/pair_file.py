@@ -83,7 +83,8 @@ class PairData:
         rows = f"{self.rows:,} rows"
         if self.held_out is not None:
             out = int(self.held_out.sum())
-            rows = f"{self.rows - out:,} rows to train on, {out:,} held out to measure, equal anchors on one side"
+            rows = f"{self.rows - out:,} rows to train on, {out:,} held out to measure"
+            rows += ", equal anchors on one side, and pairs in either order"
         elif "dev" not in self.files:
             rows += ", none held out"
         return f"'{os.path.basename(self.files['train'])}': {', '.join(parts)}; {rows}; loss {self.loss}"
@@ -118,9 +119,10 @@ def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _s
         names |= dict.fromkeys(row.values)
     data = _with_columns(path, tuple(names), flags)
     data = dataclasses.replace(data, files=dict(files), encoding=encoding)
-    anchors, scores = [], set[float]()
+    anchors, both, scores = [], [], set[float]()
     for example in data.examples("train") or ():
         anchors.append(text_key(example.texts[:1], split_seed))
+        both.append(text_key(example.texts[:2], split_seed))
         scores.update([] if example.score is None else [example.score])
     for split in data.files:
         for _ in data.examples(split) or ():  # Its errors come before any training.
@@ -134,13 +136,28 @@ def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _s
         )
     if not dev_fraction:
         return dataclasses.replace(data, rows=len(anchors))
-    keys, labels = np.array(anchors, np.uint64), [("",)] * len(anchors)
+    keys, labels = np.array(_groups(anchors, both), np.uint64), [("",)] * len(anchors)
     held_out = some_held_out(path, keys, labels, dev_fraction, "anchors")
     return dataclasses.replace(data, held_out=held_out, rows=len(anchors))
 
 
+def _groups(anchors: Sequence[int], pairs: Sequence[int]) -> list[int]:
+    # A number of each row; rows with an anchor or a pair in common have the same.
+    above, first = dict[int, int](), dict[int, int]()
+
+    def top(key: int) -> int:
+        while above.setdefault(key, key) != key:
+            above[key] = key = above[above[key]]
+        return key
+
+    for anchor, pair in zip(anchors, pairs):
+        one, other = top(anchor), top(first.setdefault(pair, anchor))
+        above[max(one, other)] = min(one, other)
+    return [top(anchor) for anchor in anchors]
+
+
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
-    """Returns text hashes, int64 [rows, texts], that ignore case and spacing."""
+    """Returns the `text_key` of each text, int64 [rows, texts]."""
     return np.array([[text_key([text], 0) for text in example.texts] for example in examples], np.uint64).astype(
         np.int64
     )

@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf.tasks.tables.lines import read_lines
 from tfrecords.base import files
+from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.text_files import LONGEST_LINE, ending, is_json_lines
 
@@ -30,7 +31,6 @@ _CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
 _QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
 # Names with the same separator between all of them. A line with a blank is more likely a text than a header.
 _NAMES = re.compile(r"\w+([^\w\s]+)\w+(?:\1\w+)*")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A training file is read twice, for its classes and for its rows.
 _WARNED: set[Path] = set()
 
@@ -275,17 +275,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         raise ValueError(f"a key is there twice in {', '.join(name for name, _ in pairs)}")
     return values
-
-
-def whole_characters(value: Any) -> Any:
-    """Replaces lone surrogates in a JSON value by U+FFFD."""
-    if isinstance(value, str):
-        return _LONE_SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [whole_characters(one) for one in value]
-    if isinstance(value, dict):
-        return {name: whole_characters(one) for name, one in value.items()}
-    return value
 
 
 def _parquet(path: Path) -> tuple[tuple[str, ...], Iterator[DataRow]]:

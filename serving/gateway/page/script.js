@@ -62,12 +62,6 @@ const TASKS = {
     body: (model, asked) => ({ inputs: [row(model, "classify", asked)] }),
     draw: (answer) => [classes(answer[0])],
   },
-  sentence_order: {
-    title: "Sentence order", route: "sentence_order",
-    fields: () => ["text", "second"],
-    body: (model, asked) => ({ inputs: [asked.text, asked.second] }),
-    draw: (answer) => [classes(answer)],
-  },
   answer: {
     title: "Answer", route: "answer", wide: true,
     fields: () => ["text", "context"],
@@ -115,26 +109,6 @@ const TASKS = {
         bars(best.map((one) => [one.text, one.value.toFixed(2), one.value / most])),
         node("p", { className: "soft" }, `The largest of ${terms.length} weights that are not zero`),
       ];
-    },
-  },
-  early_exit: {
-    title: "Early exit", route: "early_exit",
-    fields: (model) => [...(pair(model, "early_exit") ? ["text", "second"] : ["text"]), "threshold"],
-    body(model, asked) {
-      const more = pair(model, "early_exit") ? [] : asked.sentences;
-      return { inputs: [row(model, "early_exit", asked), ...more], threshold: asked.threshold };
-    },
-    draw(answer, model, asked) {
-      const one = ({ steps, of, classes: found }, place) => {
-        const total = of || steps, saved = percent(1 - steps / total);
-        const cells = Array.from({ length: total }, (_, step) => node("i", { className: step < steps ? "done" : "" }));
-        const text = place ? asked.sentences[place - 1] : asked.text;
-        const label = found ? ` as ${found[0].label === "value" ? found[0].score.toFixed(3) : found[0].label}` : "";
-        return node("li", {}, text, node("br"),
-          node("span", { className: "soft" }, `${steps} of ${total} layers computed${label}: ${saved} saved`),
-          node("div", { className: "cells", "aria-hidden": "true" }, ...cells));
-      };
-      return [node("ol", { className: "steps" }, ...answer.map(one))];
     },
   },
   tokenize: {
@@ -208,13 +182,10 @@ const silent = (model) => (offered(model).length || model.version === null ? "" 
 function show(model) {
   shown = model;
   const fields = new Set(offered(model).flatMap((task) => TASKS[task].fields(model)));
-  for (const name of ["text", "second", "context", "sentences", "threshold"]) $(name + "-field").hidden = !fields.has(name);
+  for (const name of ["text", "second", "context", "sentences"]) $(name + "-field").hidden = !fields.has(name);
   $("send").hidden = !fields.size;
   $("text-label").textContent = fields.has("context") ? "Question" : fields.has("second") ? "First text" : "Text";
   $("text-hint").textContent = model.can.includes("fill_mask") ? `The model predicts the word at ${model.mask || "[MASK]"}.` : "";
-  const { lowest, highest } = model.steps;
-  $("threshold-hint").textContent = lowest === undefined ? "" : highest > lowest ? "A larger threshold computes more layers." : "A smaller threshold computes more layers.";
-  if (!$("threshold").value) $("threshold").value = highest > lowest ? 0.9 : 0.1;
   const examples = { ...EXAMPLES, text: fields.has("context") ? "Which river runs through Paris?" : model.can.includes("fill_mask") ? `The cat sat on the ${model.mask || "[MASK]"}.` : "The cat sat on the mat." };
   for (const [name, text] of Object.entries(examples)) if (!$(name).dataset.own) $(name).value = text;
   const limit = model.max_input_length ? `, longest input ${model.max_input_length} tokens` : "";
@@ -248,7 +219,7 @@ function failed(error) {
 
 const form = () => ({
   model: $("model").value, key: $("key").value, text: $("text").value, second: $("second").value, context: $("context").value,
-  sentences: lines($("sentences").value), threshold: Number($("threshold").value),
+  sentences: lines($("sentences").value),
 });
 
 async function askAll() {

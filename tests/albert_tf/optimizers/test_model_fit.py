@@ -49,7 +49,7 @@ def test_norms_that_cannot_be_are_named():
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_figures_are_those_of_the_last_update(in_graph):
     variables = [keras.Variable(np.full(4, 3.0, "float32"), name=name) for name in ("kernel", "bias")]
-    optimizer = Lamb(learning_rate=keras.optimizers.schedules.PolynomialDecay(0.1, 10, 0.0), weight_decay_rate=0.0)
+    optimizer = Lamb(learning_rate=keras.optimizers.schedules.PolynomialDecay(0.1, 10, 0.0), weight_decay=0.0)
     optimizer.build(variables)
 
     def apply(gradient):

@@ -32,7 +32,7 @@ def test_a_matrix_and_each_of_a_stack_go_by_the_formula(shape):
     random = np.random.default_rng(0)
     start, *gradients = random.normal(size=(5, 2, *shape)).astype("float32")
     one, stack = keras.Variable(start[0], name="kernel"), keras.Variable(start, name="depth_lora_query_a")
-    optimizer = Muon(learning_rate=0.01, weight_decay_rate=0.1)
+    optimizer = Muon(learning_rate=0.01, weight_decay=0.1)
     for gradient in gradients:
         optimizer.apply([gradient[0], gradient], [one, stack])
     for found, number in ((one, 0), (stack[0], 0), (stack[1], 1)):

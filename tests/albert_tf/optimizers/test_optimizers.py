@@ -31,7 +31,7 @@ def test_update_equals_the_formula(optimizer_class, name, excluded):
     start = generator.normal(size=(5, 3)).astype("float32")
     gradients = generator.normal(size=(4, 5, 3)).astype("float32")
     variable = keras.Variable(start, name=name)
-    optimizer = optimizer_class(learning_rate=0.01, weight_decay_rate=0.1)
+    optimizer = optimizer_class(learning_rate=0.01, weight_decay=0.1)
     for gradient in gradients:
         optimizer.apply([gradient], [variable])
     adapt = optimizer_class is Lamb and not excluded
@@ -62,7 +62,7 @@ def test_lamb_adapts_excluded_variables_when_told_to():
 def test_lamb_moves_what_begins_at_zero_over_depth_like_any_matrix_step_by_step():
     start = np.stack([np.zeros((8, 4)), np.full((8, 4), 3.0)]).astype("float32")
     stack = variable_at("depth_lora_query/b", start)
-    optimizer = Lamb(learning_rate=0.01, weight_decay_rate=0.0)
+    optimizer = Lamb(learning_rate=0.01, weight_decay=0.0)
     optimizer.apply([np.random.default_rng(0).normal(size=(2, 8, 4)).astype("float32")], [stack])
     moved = np.sqrt(np.mean(np.square(np.array(stack) - start), axis=(1, 2)))
     np.testing.assert_allclose(moved, [0.01 * 0.02, 0.01 * 3.0], rtol=1e-4)
@@ -75,7 +75,7 @@ ADAPTED += " halting/kernel"
 @pytest.mark.parametrize("path", f"{ADAPTED} signal/table halting/bias halting/gate injection/gate".split())
 def test_which_weights_over_depth_are_adapted(path):
     variable = variable_at(f"depth_{path}", np.zeros(4, "float32"))
-    Lamb(learning_rate=0.01, weight_decay_rate=0.0).apply([keras.ops.ones(4)], [variable])
+    Lamb(learning_rate=0.01, weight_decay=0.0).apply([keras.ops.ones(4)], [variable])
     # As any bias, by Adam's first step, 0.1 / sqrt(0.001); or by that of a matrix of standard deviation 0.02.
     step = 0.02 if path in ADAPTED.split() else 0.1 / np.sqrt(0.001)
     np.testing.assert_allclose(variable, -0.01 * step, rtol=1e-3)
@@ -110,11 +110,18 @@ def test_schedule_refuses_a_warmup_outside_the_training(warmup):
 
 @pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
 def test_optimizer_survives_serialisation(name):
-    optimizer = create_optimizer(name, 0.1, 100, 10, weight_decay_rate=0.2, exclude_from_weight_decay=["x"])
+    optimizer = create_optimizer(name, 0.1, 100, 10, weight_decay=0.2, exclude_from_weight_decay=["x"])
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is type(optimizer)
     assert copy.get_config() == optimizer.get_config()
-    assert copy.weight_decay_rate == 0.2 and copy.global_clipnorm == 1.0
+    assert copy.weight_decay == 0.2 and copy.global_clipnorm == 1.0
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+def test_keras_value_for_no_weight_decay_decays_nothing(name):
+    kernel = keras.Variable(np.eye(2, dtype="float32"), name="kernel")
+    create_optimizer(name, 0.1, 100, 0, weight_decay=None).apply([keras.ops.zeros((2, 2))], [kernel])
+    np.testing.assert_array_equal(kernel, np.eye(2))
 
 
 def test_unknown_optimizer_is_named():

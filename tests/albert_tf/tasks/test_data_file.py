@@ -5,7 +5,9 @@ import gzip
 import json
 import random
 import re
+import unicodedata
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -193,6 +195,27 @@ def test_pairs_and_words_are_split_by_their_texts(tmp_path):
     words = "".join(json.dumps({"tokens": ["a", f"w{n}"], "ner_tags": ["O", "B-X"]}) + "\n" for n in range(20))
     tags = opened(tmp_path / "a.jsonl", words, task="tagging")
     assert tags.labels == {"O": 20, "B-X": 20} and tags.held_out.sum() == 2
+
+
+# Each spells a text anew.
+SPELLINGS = {
+    "composed": partial(unicodedata.normalize, "NFC"),
+    "decomposed": partial(unicodedata.normalize, "NFD"),
+    "capitals": str.upper,
+    "spaces": lambda text: f"\u00a0{text.replace(' ', '  ')}\t",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("second", ["", "other"])
+def test_a_text_and_its_other_spelling_or_order_are_on_one_side(tmp_path, spelling, second):
+    texts = [(f"der größte Café {n}", f"naïf {n}") for n in range(40)]
+    twins = [tuple(SPELLINGS[spelling](text) for text in row[:: -1 if second else 1]) for row in texts]
+    rows = [(*row, "xy"[n % 2]) for n, row in enumerate(texts + twins)]
+    content = "".join(json.dumps(dict(zip(("text", "other", "label"), row))) + "\n" for row in rows)
+    found = opened(tmp_path / "a.jsonl", content, second_text_column=second, dev_fraction=0.2)
+    assert found.repeated == 40 and found.held_out.sum() == 16
+    np.testing.assert_array_equal(found.held_out[:40], found.held_out[40:])
 
 
 def test_of_all_rows_one_label_in_thousand_is_held_out_too():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs, small, table
+from tests.column import Column
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -117,6 +119,41 @@ def test_what_no_pairs_are_is_refused_before_tensorflow(settings, line):
         checked(changed(settings, f"--data_file={name} {flags}"))
 
 
+@pytest.mark.parametrize("header", ["anchor,positive", "sentence1,sentence2,score"])
+def test_equal_anchors_and_a_pair_in_either_order_are_on_one_side(settings, header):
+    """Café 0 has two partners; each of them has others, in the other order and another spelling."""
+    one_way = [(f"café {n // 2}", f"tea {n}") for n in range(40)]
+    other_way = [(second.upper(), unicodedata.normalize("NFD", first)) for first, second in one_way]
+    write(
+        header
+        + "\n"
+        + "".join(f"{a},{b}{f',{n}' * ('score' in header)}\n" for n, (a, b) in enumerate(one_way + other_way))
+    )
+    found = open_pairs(dataclasses.replace(settings, dev_fraction=0.2))
+    assert found.held_out.sum() == 16
+    groups = found.held_out.reshape(2, 20, 2)
+    assert all(len(set(groups[:, n].reshape(-1).tolist())) == 1 for n in range(20))
+
+
+def test_one_text_in_two_spellings_is_never_its_own_negative():
+    anchors = [f"é {n}" for n in range(8)] + [f"E\u0301  {n}" for n in range(8)]
+    rows = rows_of(anchors, [f"tea {n}" for n in range(16)], batch_size=8)
+    for batch in epoch_order(rows.sizes, 8, 5, 0, True, rows.keys):
+        assert len(set(batch % 8)) == 8
+
+
+def test_mining_takes_no_partner_in_the_other_order_or_another_spelling(settings, start):
+    """The passage nearest to "one of two" is a partner of it by another row."""
+    given = mining("anchor,positive")
+    write("anchor,positive\none of two,one of two\nTwo of  one,one of two\nthree of four,four\n")
+    write("passage\ntwo of one\nTWO of one\nthree\nfour of\nfive\n", "all.csv")
+    given = dataclasses.replace(given, num_negatives=1, relative_margin=0.0)
+    mine(given, open_pairs(given))
+    mined = open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0))
+    found = {one.texts[0]: one.texts[2] for one in mined.examples("train")}
+    assert found["one of two"].casefold() != "two of one"
+
+
 def numbered(count, repeats):
     """Pairs of a number and its word, each anchor and positive in so many rows."""
     numbers = [n // repeats for n in range(count)]
@@ -141,6 +178,18 @@ def test_no_text_is_twice_in_a_batch(bucketed):
 def test_rows_that_fill_no_batch_are_an_error():
     with pytest.raises(UserError, match=r"no 4 of 8 rows have different texts, as a batch needs; .* a lower"):
         rows_of(WORDS[:8], ["one"] * 8, batch_size=4)
+
+
+@pytest.mark.parametrize("column", [Column, iter])
+def test_columns_are_read_by_their_places(column):
+    texts, numbers = (["one of", "two", "three"], ["four", "five", "six"]), [[0.1], [0.2], [0.3]]
+    read, same = (rows_of(*map(kind, texts), targets=kind(numbers), batch_size=2) for kind in (column, list))
+    width = dict.fromkeys(read.tokens, 5)
+    np.testing.assert_equal(read.batch([0, 1, 2], width), same.batch([0, 1, 2], width))
+    # Twice as many would be two for each row.
+    for targets, words in (([0.1] * 6, "6 targets for 3 rows"), (["a"] * 3, "targets are not numbers")):
+        with pytest.raises(UserError, match=words):
+            rows_of(*texts, targets=targets)
 
 
 def test_documents_of_a_row_are_side_by_side():

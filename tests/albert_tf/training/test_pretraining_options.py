@@ -132,9 +132,7 @@ def test_a_warm_up_that_nobody_set_follows_the_number_of_steps(steps, warmup):
 def test_the_optimizer_is_what_the_settings_say(settings, tmp_path):
     """The rate is scaled by the square root of the batch where a batch size says what it is for."""
     assert settings.peak_learning_rate == settings.learning_rate
-    asked = dict(
-        weight_decay_rate=0.2, beta_1=0.8, beta_2=0.7, epsilon=1e-3, global_clipnorm=0.25, gradient_norm="official"
-    )
+    asked = dict(weight_decay=0.2, beta_1=0.8, beta_2=0.7, epsilon=1e-3, global_clipnorm=0.25, gradient_norm="official")
     own = dataclasses.replace(
         settings, **asked, learning_rate=0.00176, learning_rate_batch_size=512, num_train_steps=10, num_warmup_steps=2,
         poly_power=2.0, gradient_accumulation_steps=1, output_dir=str(tmp_path), jit_compile=True,

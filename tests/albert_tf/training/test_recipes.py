@@ -1,4 +1,4 @@
-"""Settings files of published recipes: each says what was published, and trains a small model."""
+"""RoBERTa's published recipe: every settings file says what was published, and trains a small model."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def test_rates_and_optimizer(name, rate, warmup, steps, batch):
     found = dataclasses.asdict(run_settings(name, train_data="data", output_dir="run"))
     expected = dict(
         learning_rate=float(rate), num_warmup_steps=int(warmup), num_train_steps=int(steps),
-        train_batch_size=int(batch), optimizer="adamw", global_clipnorm=0, weight_decay_rate=0.01,
+        train_batch_size=int(batch), optimizer="adamw", global_clipnorm=0, weight_decay=0.01,
         beta_1=0.9, beta_2=0.98, epsilon=1e-6,
     )  # fmt: skip
     assert found | expected == found

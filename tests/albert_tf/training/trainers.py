@@ -65,7 +65,7 @@ PRETRAINED = {
 
 # Records of other kinds; of the short ones half is padding.
 BUILT = {
-    "permutations": dict(objective="permutation", max_seq_length=32, chunk_megabytes=0.03),
+    "permutations": dict(objective="permutation", max_seq_length=32, chunk_megabytes=0.03, held_out_fraction=0.2),
     "short": dict(max_seq_length=96, masking="dynamic", held_out_fraction=0.0, short_seq_prob=1.0),
 }
 

@@ -35,7 +35,9 @@ def make(tmp_path, monkeypatch):
         def maker(inputs, text=False, tokenizer=False, seed=0):
             server = stack.enter_context(StandIn(inputs=inputs))
             client = stack.enter_context(Client(server.target, "default"))
-            return WorkloadMaker(client, seed, str(path) if text else "", "some.model" if tokenizer else "")
+            return WorkloadMaker(
+                client, client.signature(), seed, str(path) if text else "", "some.model" if tokenizer else ""
+            )
 
         yield maker
 

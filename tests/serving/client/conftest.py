@@ -28,7 +28,7 @@ class Relay:
         self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         stack.callback(self.cut)
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.sent_bytes = 0
+        self.sent_bytes, self._deaths = 0, 0
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -38,13 +38,20 @@ class Relay:
                 ends = [self._listener.accept()[0], socket.create_connection(self._upstream)]
                 self._sockets += ends
                 for source, sink in (ends, ends[::-1]):
-                    threading.Thread(target=self._pump, args=(source, sink, source is ends[0]), daemon=True).start()
+                    threading.Thread(
+                        target=self._pump, args=(source, sink, source is ends[0], self._deaths), daemon=True
+                    ).start()
 
-    def _pump(self, source, sink, counted):
+    def _pump(self, source, sink, counted, deaths):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self.sent_bytes += len(data) if counted else 0
-                sink.sendall(data)
+                if deaths == self._deaths:
+                    sink.sendall(data)
+
+    def die(self):
+        """Lets open connections swallow all bytes, as a lost network does; new ones work."""
+        self._deaths += 1
 
     def cut(self):
         """Breaks every open connection; new ones are taken."""

@@ -14,9 +14,18 @@ import numpy as np
 import pytest
 import trustme
 
+from serving.benchmark.settings import BenchmarkSettings
 from serving.client import AsyncClient, Client, Connection, ServingError
+from serving.client.__main__ import ClientSettings
+from serving.client.__main__ import main as client_main
+from serving.client.messages import text_inputs
+from serving.gateway.__main__ import GatewaySettings
+from serving.score.__main__ import ScoringSettings
+from serving.score.__main__ import main as score_main
 from serving.wire import protos
+from tests.column import Column
 from tests.serving.client.conftest import connected
+from tests.serving.score.conftest import read_lines
 from tests.stand_in import TEXT, StandIn, constant_answer
 from tfrecords.base.errors import UserError
 
@@ -70,8 +79,33 @@ def test_predict_text_and_metadata_and_status():
         assert client.served_version() == 1
         with pytest.raises(UserError, match="does not take token ids"):
             client.predict_ids([[1]])
-        with pytest.raises(UserError, match=r"texts must be a list of strings; of one text give \[text\]"):
-            client.predict_text("Its letters would each be answered")
+        for wrong, words in (
+            ("Its letters would each be answered", "texts is one string; give a list of strings"),
+            (b"so would its bytes", "texts is one string"),
+            (["roof", None], r"texts\[1\] is None, a NoneType; give strings"),
+            ([b"\xff"], r"texts\[0\] is no UTF-8"),
+            (3, "texts is a int, 3"),
+            ({"roof"}, "texts is a set"),
+        ):
+            with pytest.raises(UserError, match=words):
+                client.predict_text(wrong)
+
+
+@pytest.mark.parametrize("column", [Column, lambda values: Column(values, "xyz"), iter, tuple])
+def test_rows_are_answered_in_the_order_of_their_places(column):
+    texts, rows = ["a roof", "barn", "the sea"], [[5, 6, 7], [8], [9, 4]]
+    encoded = [text.encode() for text in texts]
+    with connected(echo, TEXT) as client:
+        assert client.predict_text(column(texts))["text"].tolist() == encoded
+        assert client.predict_text(column(encoded), batch_size=1)["text"].tolist() == encoded
+        assert client.predict({"text": column(texts)})["text"].tolist() == encoded
+        assert text_inputs(client.signature(), column(texts))["text"].tolist() == encoded
+    with connected(echo, {"input_ids": (3, 2), "segment_ids": (3, 2)}) as client:
+        answer = client.predict_ids(column([column(row) for row in rows]), column([[1] * len(row) for row in rows]))
+        assert answer["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0], [9, 4, 0]]
+        assert answer["segment_ids"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+        with pytest.raises(UserError, match=r"rows\[0\] is a int, 5; give a list of numbers"):
+            client.predict_ids([5, 6])
 
 
 def test_unknown_signature_names_those_there_are():
@@ -96,6 +130,26 @@ def test_asyncio_client_gives_the_same_and_runs_many_at_once():
     with StandIn(Failing(grpc.StatusCode.INVALID_ARGUMENT, message="bad shape")) as server:
         with pytest.raises(ServingError, match="INVALID_ARGUMENT: bad shape"):
             asyncio.run(fail(server.target))
+
+
+def test_an_asyncio_client_of_no_loop_answers_in_each():
+    """One after the other, in one that it closes it in, and in two threads at once."""
+    with StandIn(echo) as server:
+        client, other = (AsyncClient(server.target, "default") for _ in range(2))
+
+        async def ask(number):
+            answer = await client.predict_ids([[2, number]])
+            await client.close()
+            return answer["input_ids"].tolist()
+
+        async def meet():
+            first = await other.predict_ids([[2, 1]])
+            with ThreadPoolExecutor(1) as pool:
+                second = await asyncio.wrap_future(pool.submit(asyncio.run, other.predict_ids([[2, 2]])))
+            return [answer["input_ids"].tolist() for answer in (first, second, await other.predict_ids([[2, 3]]))]
+
+        assert [asyncio.run(ask(number)) for number in range(3)] == [[[2, number]] for number in range(3)]
+        assert asyncio.run(meet()) == [[[2, 1]], [[2, 2]], [[2, 3]]]
 
 
 def test_an_error_passes_from_process_to_process():
@@ -206,20 +260,29 @@ def test_one_client_serves_many_threads():
     assert answers == list(range(100))
 
 
-@pytest.mark.parametrize("mutual", [False, True])
-def test_tls(tmp_path, mutual):
+def tls_of(tmp_path, mutual):
+    """Returns a server's credentials, and the files of a client's certificate by the flags of commands."""
     authority, names = trustme.CA(), {}
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    for name, identity in (("server", "models.example"), ("client", "someone.example")):
-        certificate = authority.issue_cert(identity)
+    for name, identity in (("server", ("models.example", "127.0.0.1")), ("client", ("someone.example",))):
+        certificate = authority.issue_cert(*identity)
         names[name] = [str(tmp_path / f"{name}.{kind}") for kind in ("key", "pem")]
         certificate.private_key_pem.write_to_path(names[name][0])
         certificate.cert_chain_pems[0].write_to_path(names[name][1])
     key, pem = ((tmp_path / f"server.{kind}").read_bytes() for kind in ("key", "pem"))
     roots = authority.cert_pem.bytes() if mutual else None
     credentials = grpc.ssl_server_credentials([(key, pem)], roots, require_client_auth=mutual)
-    trusted = {"root_certificates": str(tmp_path / "authority.pem"), "server_name": "models.example"}
-    good = trusted | (dict(zip(("client_key", "client_certificate"), names["client"])) if mutual else {})
+    return credentials, {
+        "root_certificates": str(tmp_path / "authority.pem"),
+        **dict(zip(("client_key", "client_certificate"), names["client"])),
+    }
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_tls(tmp_path, mutual):
+    credentials, files = tls_of(tmp_path, mutual)
+    trusted = {"root_certificates": files["root_certificates"], "server_name": "models.example"}
+    good = trusted | (files if mutual else {})
     wrong = [{"tls": True, "server_name": "models.example"}, {**trusted, "server_name": "other.example"}]
     with StandIn(credentials=credentials) as server:
         with Client(Connection(server.target, **good), "default") as client:
@@ -228,6 +291,23 @@ def test_tls(tmp_path, mutual):
             with Client(Connection(server.target, attempts=1, **options), "default", timeout_s=5) as client:
                 with pytest.raises(ServingError, match="UNAVAILABLE" if mutual else "root_certificates"):
                     client.status()
+
+
+def test_commands_show_their_certificate(tmp_path, capsys):
+    credentials, files = tls_of(tmp_path, mutual=True)
+    (tmp_path / "rows.txt").write_text("a roof")
+    with StandIn(inputs=TEXT, credentials=credentials) as server:
+        where = {"target": server.target, **files}
+        client_main(ClientSettings(**where, text=("a roof",)))
+        assert "probabilities" in capsys.readouterr().out
+        rows = {"input": str(tmp_path / "rows.txt"), "model": "default"}
+        score_main(ScoringSettings(**where, **rows, output_dir=str(tmp_path / "scores")))
+        assert read_lines(tmp_path / "scores" / "rows.jsonl") == [{"probabilities": [0.25, 0.75]}]
+        for kind in (BenchmarkSettings, GatewaySettings):
+            with Client(kind(**where).connection(), "default") as client:
+                assert client.served_version() == 1
+    with pytest.raises(UserError, match="--client_key=k is for a model behind --target; leave it out"):
+        score_main(ScoringSettings(**rows, client_key="k", output_dir=str(tmp_path / "none")))
 
 
 def test_a_certificate_file_of_another_format_is_met_at_the_door(tmp_path):

@@ -46,7 +46,8 @@ def test_embed_splits_and_keeps_order(served):
     np.testing.assert_array_equal(client.embed(TEXTS), expected)
     assert len(model.batches[-1]) == len(TEXTS)
     for wrong, words in (
-        ("one text", r"give \[text\]"), ([], "no rows"), ([("a", "b")], "takes one text a row"), ([5], "5 is no text"),
+        ("one text", "texts is one string"), ([], "no rows"), ([("a", "b")], "takes one text a row"),
+        (["a", 5], r"texts\[1\]\[0\] is 5, a int; give strings"), ({"a": 1}, "texts is a dict"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=words):
             client.embed(wrong)
@@ -62,7 +63,7 @@ def test_rerank_gives_a_score_a_text(served):
     np.testing.assert_allclose(scores, np.exp(raw[:, 1]) / np.exp(raw).sum(1), rtol=1e-5)
     assert client.classify([("a", "b")])["label"].tolist()[0] in (b"dull", b"fine")
     for call in (lambda: client.rerank("query", "text"), lambda: client.classify("text")):
-        with pytest.raises(UserError, match=r"give \[text\]"):
+        with pytest.raises(UserError, match="texts is one string; give a list"):
             call()
 
 

@@ -6,8 +6,10 @@ import re
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -41,12 +43,9 @@ classifier | classify | inputs:s1 | classes:s2 scores:f2
 cross-encoder | serving_default | first:s1 second:s1 | CLASSES
 regressor | serving_default | first:s1 second:s1 | value:f1
 pretrainer | serving_default | text:s1 | embedding:f2
-pretrainer | early_exit | text:s1 threshold:f1 | embedding:f2 steps:i1
 pretrainer | fill_mask | text:s1 | ids:i3 pieces:s3 probabilities:f3 texts:s3
-pretrainer | sentence_order | first:s1 second:s1 | probabilities:f2
 pretrainer | sparse | text:s1 | ids:i2 terms:s2 weights:f2
 exiting classifier | serving_default | text:s1 | CLASSES
-exiting classifier | early_exit | text:s1 threshold:f1 | CLASSES steps:i1
 spans | serving_default | context:s1 question:s1 | SPANS
 tagger | serving_default | text:s1 | WORDS
 # As exports of today: they tell what they cut, but never next to a single output.
@@ -63,6 +62,8 @@ prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | emb
 prompted embedder | tokens | text:s1 | TOKENS
 prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
 prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
+naming classifier | serving_default | text:s1 | CLASSES TOLD classes:s2
+naming classifier | classify | inputs:s1 | classes:s2 scores:f2
 optional classifier | serving_default | text:s1 | CLASSES
 optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED
 unprompted embedder | serving_default | text:s1 | embedding:f2
@@ -95,14 +96,11 @@ SIGNATURES = signatures()
 STRINGS, PAIR, TOLD = map(tensors, ("text:s1", "first:s1 second:s1", "TOLD"))
 PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
 # The steps of those that leave early.
-STEPS = 12
 LABELS = [b"dull", b"fine"]
 SIZE = 6
 LONGEST = 16
 # What is answered to every row.
 SAME = {
-    "classify": {"classes": np.array(LABELS, object)},
-    "sentence_order": {"probabilities": np.float32([0.75, 0.25])},
     "sparse": {
         "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
         "weights": np.float32([1.5, 0.25, 0]),
@@ -155,13 +153,14 @@ class FakeModel:
         self.asked = threading.Semaphore(0)
         # Called with each request and its context.
         self.before = lambda asked, context: None
+        self.labels, self.sign = LABELS, 1
         # Whether the last axis of every answer is turned round.
         self.reverses = False
 
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
         columns = {name: read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)}
-        threshold, told = columns.pop("threshold", None), {}
+        told = {}
         if "truncate_left" in columns:
             left, texts = columns.pop("truncate_left"), columns["text"]
             prompts = [PROMPTS[name] for name in columns.pop("prompt_name", [b""] * len(left))]
@@ -177,19 +176,21 @@ class FakeModel:
             assert self.open.wait(30)
         self.before(asked, context)
         answer = protos.PredictResponse()
-        found = decoded(rows) if name == "decode" else self.outputs(name, rows, threshold)
+        found = decoded(rows) if name == "decode" else self.outputs(name, rows)
         for output, value in (found | told).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
         return answer.SerializeToString()
 
-    def outputs(self, signature, rows, threshold):
+    def outputs(self, signature, rows):
         if signature == "tokens":
             pieces = [tokens(row) for row in rows]
             found = np.zeros([len(rows), max(map(len, pieces)), 2], np.float32)
             for place, row in enumerate(pieces):
                 found[place, : len(row)] = [vector(piece)[:2] for piece in row]
             return {"sequence_output": found, "lengths": np.int32(list(map(len, pieces)))}
+        if signature == "classify":
+            return {"classes": np.array([self.labels] * len(rows), object)}
         if signature in SAME:
             return {name: np.stack([value] * len(rows)) for name, value in SAME[signature].items()}
         if signature == "tokenize":
@@ -213,11 +214,11 @@ class FakeModel:
             }  # fmt: skip
         if self.kind in ("spans", "tagger"):
             return (spans if self.kind == "spans" else words)(rows)
-        scores = np.array([logits(row) for row in rows], np.float32)
+        scores = np.array([self.sign * logits(row) for row in rows], np.float32)
         return {
-            "steps": np.clip(np.array(threshold or [0.0] * len(rows)) * STEPS, 1, STEPS).astype(np.int32),
             "embedding": np.array([vector(b"|".join(row)) for row in rows], np.float32),
-            "label": np.array([LABELS[int(row.argmax())] for row in scores], object),
+            "label": np.array([self.labels[int(row.argmax())] for row in scores], object),
+            "classes": np.array([self.labels] * len(rows), object),
             "logits": scores,
             "probabilities": np.exp(scores) / np.exp(scores).sum(1, keepdims=True),
             "value": scores[:, 0],
@@ -225,6 +226,52 @@ class FakeModel:
             "prompt_names": np.array([[b"query", b"passage"]] * len(rows), object),
             **truncation(rows),
         }
+
+
+class Front(grpc.GenericRpcHandler):
+    """Hands every call on to the server at `target`, as its model's `version`, unless a rule answers or waits."""
+
+    def __init__(self, target: str, version: int = 1):
+        self.version, self.calls = version, []
+        # Called with the method's name, the request and the context.
+        self.rule = lambda method, request, context: None
+        self.point_at(target)
+        self._server = grpc.server(ThreadPoolExecutor(16), handlers=[self])
+        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def point_at(self, target: str, version: int | None = None) -> None:
+        self._at = grpc.insecure_channel(target), version or self.version
+
+    def service(self, details):
+        method = details.method.rsplit("/")[-1]
+
+        def call(request, context):
+            self.calls.append(method)
+            self.rule(method, request, context)
+            channel, version = self._at
+            if method == "Predict":
+                asked = protos.PredictRequest.FromString(request).model_spec.version.value
+                if asked not in (0, version):
+                    context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: Specific(m, {asked})")
+            try:
+                answer = channel.unary_unary(details.method)(request, timeout=30)
+            except grpc.RpcError as error:
+                context.abort(error.code(), error.details())
+            kinds = {"Predict": protos.PredictResponse, "GetModelMetadata": protos.GetModelMetadataResponse}
+            if method not in kinds:
+                return answer
+            read = kinds[method].FromString(answer)
+            read.model_spec.version.value = version
+            return read.SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
+    def __enter__(self) -> "Front":
+        self._server.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._server.stop(grace=None).wait()
 
 
 def spans(rows):
@@ -235,8 +282,8 @@ def spans(rows):
     return {
         "answer": found[:, 0], "answers": found, "start": first * 0, "starts": ends * 0, "end": first, "ends": ends,
         # As exports of before where there is none.
-        "score": np.where(first, first / 2, -1e30), "scores": ends / 2,
-        "no_answer_score": np.where(first, first / -4, 1e30),
+        "score": np.where(first, first / 2, -1e4), "scores": ends / 2,
+        "no_answer_score": np.where(first, first / -4, 1e4),
         "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
     }  # fmt: skip
 
@@ -259,7 +306,7 @@ def words(rows):
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
     "embed_all": "embedder of tokens", "decode": "prompted embedder",
-    "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
+    "fill_mask": "pretrainer", "embed_sparse": "pretrainer",
 }  # fmt: skip
 
 
@@ -331,6 +378,13 @@ def fake_server():
             return model, stand_in
 
         yield make
+
+
+@pytest.fixture
+def front_of():
+    """front_of(target, version=1): a Front, until the test ends."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *where: stack.enter_context(Front(*where))
 
 
 @pytest.fixture(scope="module")

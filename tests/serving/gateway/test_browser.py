@@ -18,7 +18,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 MODELS = yaml.safe_load("""
 pretrainer: [pretrainer, null, {exit_rule: movement},
              [Masked words, Sentence order, Similarity, Sparse vector, Early exit, Tokens]]
-sst2: [exiting classifier, {inputs: [text], labels: [dull, fine, odd]}, {}, [Classes, Early exit, Tokens]]
+sst2: [exiting classifier, {inputs: [text], labels: [dull, fine, odd]}, {}, [Classes, Tokens]]
 pairs: [regressor, {inputs: [first, second]}, {}, [Classes, Reranked sentences, Tokens]]
 squad: [spans, null, {}, [Answer, Tokens]]
 words: [token classifier, {labels: [O, PLACE, PERSON, DATE]}, {}, [Tagged words, Tokens]]
@@ -164,7 +164,7 @@ def test_a_span_is_marked_in_its_context(open_page):
 
 
 def test_a_model_that_the_page_cannot_ask_says_so(open_page):
-    model = {"id": "other", "version": 3, "live": True, "can": [], "inputs": {}, "mask": "", "steps": {}}
+    model = {"id": "other", "version": 3, "live": True, "can": [], "inputs": {}, "mask": ""}
     page = open_page(info={"models": [model]})
     assert "no form for this model" in page.get_by_role("status").text_content()
     assert not page.get_by_role("button", name="Run").is_visible()

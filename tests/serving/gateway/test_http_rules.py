@@ -1,5 +1,6 @@
 """What holds on every route: HEAD, slashes, prefixes, compressed bodies, CORS, fields and numbers that are none."""
 
+import codecs
 import gzip
 import json
 import re
@@ -19,7 +20,7 @@ EACH_ROUTE = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pa
 
 def kind_of(route):
     """Of which kind a model is that answers it, with numbers where there are any."""
-    return "exiting classifier" if route.task == "early_exit" else KINDS.get(route.task, "embedder")
+    return KINDS.get(route.task, "embedder")
 
 
 def post(gateway, route, path=None, **more):
@@ -109,6 +110,23 @@ def test_pages_of_the_origins_that_a_flag_names_may_ask(shared_gateway):
 
 
 @EACH_ROUTE
+def test_a_byte_order_mark_before_a_body_is_passed_over(shared_gateway, route):
+    gateway = shared_gateway(kind_of(route))
+    body = json.dumps(route.example).encode()
+    answers = [gateway.http.post(route.path, content=mark + body) for mark in (b"", codecs.BOM_UTF8)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(answers[0].content) == len(answers[1].content)
+
+
+@EACH_ROUTE
+def test_an_answer_is_refused_that_takes_more_memory_than_all_may(shared_gateway, route):
+    gateway = shared_gateway(kind_of(route), max_held_bytes=3)
+    answer = post(gateway, route)
+    assert answer.status_code == 413 and "more than the 3 bytes" in failure_of(answer, route.path)
+    assert gateway.server.gateway.room.held == 0
+
+
+@EACH_ROUTE
 def test_a_field_that_is_not_known_is_named(shared_gateway, route):
     gateway = shared_gateway(kind_of(route))
     fields = {
@@ -128,8 +146,8 @@ def test_numbers_that_are_none_are_an_error_of_their_row_alone(shared_gateway, m
     gateway = shared_gateway(kind_of(route))
     usual = gateway.model.outputs
 
-    def spoilt(signature, rows, threshold):
-        found = usual(signature, rows, threshold)
+    def spoilt(signature, rows):
+        found = usual(signature, rows)
         bad = [any(b"zebra" in text for text in row) for row in rows]
         return {
             name: np.where(np.reshape(bad, [-1, *[1] * (values.ndim - 1)]), np.float32(np.nan), values)

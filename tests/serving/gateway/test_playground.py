@@ -55,7 +55,7 @@ def test_the_browser_holds_it_to_that(page):
 def test_everything_has_a_name(elements):
     labelled = {one.get("for") for one in elements.all("label")}
     fields = elements.all("input", "textarea", "select")
-    assert len(fields) == 7 and {one["id"] for one in fields} == labelled
+    assert len(fields) == 6 and {one["id"] for one in fields} == labelled
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {one["aria-describedby"] for one in fields if "aria-describedby" in one} <= set(ids)

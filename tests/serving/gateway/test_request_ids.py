@@ -4,14 +4,12 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
 import httpx
 import pytest
 
 from serving.client import Client, ServingError, request_id
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
-from serving.wire import protos
 from tests.serving.gateway.conftest import wait_until
 
 MADE = re.compile("[0-9a-f]{32}")
@@ -66,21 +64,6 @@ def test_an_error_is_logged_with_its_code_and_has_an_id(logged):
     assert (answer.status_code, answer.headers["x-request-id"]) == (401, "seven")
     (line,) = log()
     assert (line["status"], line["error"], line["request_id"]) == (401, "invalid_api_key", "seven")
-
-
-def test_over_grpc_it_is_the_same(logged):
-    gateway, model, log = logged(grpc_address="127.0.0.1:0")
-    request, answer = protos.KSERVE_METHODS["ModelInfer"]
-    asked = request(model_name="default", inputs=[dict(name="text", datatype="BYTES", shape=[1])])
-    asked.inputs[0].contents.bytes_contents.append(b"a")
-    with grpc.insecure_channel(f"127.0.0.1:{gateway.server.gateway.grpc_port}") as channel:
-        stub = channel.unary_unary(
-            "/inference.GRPCInferenceService/ModelInfer", request.SerializeToString, answer.FromString
-        )
-        _, call = stub.with_call(asked, metadata=(("x-request-id", "seven"),))
-    assert dict(call.trailing_metadata())["x-request-id"] == "seven" == ids_of(model)[-1]
-    (line,) = log()
-    assert (line["request_id"], line["call"], line["status"]) == ("seven", "gRPC ModelInfer", "OK")
 
 
 def test_a_batch_has_the_ids_of_its_requests(fake_server, gateway_to):

@@ -6,14 +6,13 @@ import re
 import shlex
 from pathlib import Path
 
-import grpc
 import httpx
 import pytest
 
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES
 from serving.gateway.routes import ROUTES
-from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of, timing_of
+from tests.serving.gateway.conftest import KINDS, LONGEST, failure_of, timing_of
 
 LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
 REQUESTS = [line.split(" | ", 4) for line in LINES]
@@ -62,7 +61,7 @@ def test_every_route_is_in_the_table():
 def test_keys_open_all_but_health(fake_server, gateway_to):
     gateway = gateway_to(fake_server("embedder")[1].target, keys=Keys(["alpha", "bêta"]))
     is_open = {f"GET {page.path}" for page in PAGES if page.is_open}
-    paths = ("/health", "/health/ready", "/health/live", "/v2/health/ready", "/v2/health/live")
+    paths = ("/health", "/health/ready", "/health/live")
     assert is_open == {f"GET {path}" for path in paths}
     for called in PATHS:
         method, path = called.split()
@@ -138,7 +137,7 @@ def test_docs_take_any_name_of_their_host_as_text(shared_gateway, host):
     assert f"http://{html.escape(host.decode(errors='replace'))}/predict" in answer.text.replace("?/", "\ufffd/")
 
 
-@pytest.mark.parametrize("path", ["/sentence_order", "/fill_mask", "/embed_sparse", "/answer"])
+@pytest.mark.parametrize("path", ["/fill_mask", "/embed_sparse", "/answer"])
 def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, monkeypatch, path):
     (route,) = (route for route in ROUTES if route.path == path)
     gateway, found = shared_gateway(KINDS[route.task]), []
@@ -173,17 +172,3 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
     }  # fmt: skip
     assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
     assert metrics["gateway_queue_rows"] == metrics["gateway_queue_tokens"] == metrics["gateway_batches_in_flight"] == 0
-
-
-def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, monkeypatch):
-    gateway = shared_gateway("telling embedder")
-
-    def older(asked, context):
-        for output in TOLD.keys() & set(asked.output_filter):
-            message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-    monkeypatch.setattr(gateway.model, "before", older)
-    answer = post(gateway, "/v1/embeddings", input=[LONG])
-    assert answer.status_code == 200, answer.text
-    assert "truncated" not in answer.text and "x-truncated-inputs" not in answer.headers

@@ -34,6 +34,7 @@ class FakeRun:
     def __init__(self, seconds=0.0):
         self.seconds, self.batches, self.most, self.running = seconds, [], 0, 0
         self.gate, self.failure, self.poison = asyncio.Event(), None, None
+        self.refusal, self.hanging = ServingError(grpc.StatusCode.INVALID_ARGUMENT, "no", "", "h:1"), None
         self.gate.set()
 
     async def __call__(self, batch):
@@ -42,9 +43,11 @@ class FakeRun:
         self.most = max(self.most, self.running)
         try:
             await self.gate.wait()
+            if batch.key[0] == self.hanging:
+                await asyncio.sleep(10**6)
             await asyncio.sleep(self.seconds)
             if self.failure or self.poison in self.batches[-1]:
-                raise self.failure or ServingError(grpc.StatusCode.INVALID_ARGUMENT, "no", "", "h:1")
+                raise self.failure or self.refusal
             numbers = np.array([int(text) for (text,) in batch.texts])
             return BatchAnswer({"number": numbers}, numbers if batch.counts else None)
         finally:
@@ -71,9 +74,10 @@ def stopped(**limits) -> tuple[FakeRun, Scheduler]:
     return run, Scheduler(run, Limits(max_in_flight=1, **limits))
 
 
-def ask(scheduler, *asked, size=10, timeout_s=100.0, counts=False):
+def ask(scheduler, *asked, size=10, timeout_s=100.0, counts=False, model="model", **more):
     rows = [(str(number).encode(),) for number in asked]
-    return asyncio.ensure_future(scheduler.answer("key", rows, [size] * len(rows), timeout_s, counts))
+    sizes, key = [size] * len(rows), (model, "task")
+    return asyncio.ensure_future(scheduler.answer(key, rows, sizes, timeout_s, counts, **more))
 
 
 async def settle():
@@ -113,15 +117,16 @@ async def test_a_large_request_comes_back_in_order_from_many_batches():
 
 @on_a_jumping_clock
 async def test_a_cancelled_request_leaves_the_queue():
-    run, scheduler = stopped()
+    run, scheduler = stopped(max_queued_tokens=40)
     first, second, third = ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4)
     await settle()
     second.cancel()
     await settle()
     assert scheduler.queued_rows == 1
+    fourth = ask(scheduler, 5, 6)
     run.gate.set()
-    await asyncio.gather(first, third)
-    assert run.batches == [[1], [4]]
+    await asyncio.gather(first, third, fourth)
+    assert run.batches == [[1], [4, 5, 6]]
 
 
 @on_a_jumping_clock
@@ -165,13 +170,66 @@ async def test_a_failed_batch_fails_its_requests_alone():
 
 @on_a_jumping_clock
 async def test_a_request_that_the_model_refuses_fails_no_other():
-    run, scheduler = stopped()
-    run.poison = 3
-    asked = [ask(scheduler, number) for number in range(5)]
+    too_large = ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max", "", "h:1")
+    for refusal in (None, too_large):
+        run, scheduler = stopped()
+        run.poison, run.refusal = 3, refusal or run.refusal
+        asked = [ask(scheduler, number) for number in range(5)]
+        await settle()
+        run.gate.set()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(answers.pop(3), ServingError) and list(map(numbers, answers)) == [[0], [1], [2], [4]]
+
+
+@on_a_jumping_clock
+async def test_a_model_that_hangs_takes_neither_the_places_nor_the_queue_of_others():
+    run = FakeRun(seconds=1.0)
+    run.hanging = "a"
+    scheduler = Scheduler(run, Limits(max_batch_tokens=10, max_in_flight=2, max_queued_tokens=40))
+    stuck = [ask(scheduler, number, model="a") for number in range(6)]
     await settle()
-    run.gate.set()
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert isinstance(answers.pop(3), ServingError) and list(map(numbers, answers)) == [[0], [1], [2], [4]]
+    with pytest.raises(Refusal):
+        await ask(scheduler, 6, model="a")
+    works = await asyncio.gather(*[ask(scheduler, number, model="b") for number in range(5)])
+    assert [numbers(work) for work in works] == [[number] for number in range(5)]
+    # One at a time, beyond the places that the other takes.
+    assert run.most == 3 and asyncio.get_running_loop().time() == 5.0
+    assert len(await asyncio.gather(*stuck, return_exceptions=True)) == 6 and scheduler.queued_rows == 0
+
+
+@on_a_jumping_clock
+async def test_a_request_that_is_larger_than_the_queue_needs_half_of_it_and_leaves_the_other_half():
+    run = FakeRun(seconds=1.0)
+    scheduler = Scheduler(run, Limits(max_batch_tokens=10, max_in_flight=1, max_queued_tokens=40))
+    waiting = [ask(scheduler, number) for number in range(3)]
+    await settle()
+    large = ask(scheduler, *range(20))
+    await settle()
+    with pytest.raises(Refusal) as refused:
+        await ask(scheduler, 9)
+    await asyncio.sleep(refused.value.retry_after)
+    assert numbers(await ask(scheduler, 9)) == [9] and scheduler.queued_rows > 9
+    assert numbers(await large) == list(range(20))
+    await asyncio.gather(*waiting)
+    assert scheduler._waiting["model"] == pytest.approx(0)
+
+
+@on_a_jumping_clock
+async def test_a_request_whose_answer_is_too_large_ends_at_once_and_alone():
+    run = FakeRun(seconds=1.0)
+    scheduler = Scheduler(run, Limits(max_batch_tokens=20, max_in_flight=1))
+    taken = []
+
+    def take(size):
+        taken.append(size)
+        if sum(taken) > 40:
+            raise MemoryError
+
+    large, other = ask(scheduler, *range(20), take=take), ask(scheduler, 20)
+    with pytest.raises(MemoryError):
+        await large
+    assert sum(taken[:-1]) <= 40 < sum(taken) and asyncio.get_running_loop().time() <= 4.0
+    assert numbers(await other) == [20] and scheduler.queued_rows == 0
 
 
 @on_a_jumping_clock

@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import grpc
+import numpy as np
 import pytest
 
+from serving.gateway import keys
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
 from serving.wire import protos
@@ -63,9 +65,9 @@ def test_every_key_is_compared_in_constant_time(monkeypatch):
     monkeypatch.setattr(
         hmac, "compare_digest", lambda *pair: compared.append([len(one) for one in pair]) or real(*pair)
     )
-    keys = Keys(["first", "a second key", "3"])
+    known = Keys(["first", "a second key", "3"])
     for header, is_open in (("Bearer first", True), ("Bearer 3", True), ("Bearer nope", False), ("nonsense", False)):
-        assert keys.open_to(header) is is_open
+        assert known.open_to(header) is is_open
         # All of them, wherever the right one stands, and no lengths that differ.
         assert compared == [[32, 32]] * 3
         compared.clear()
@@ -74,8 +76,8 @@ def test_every_key_is_compared_in_constant_time(monkeypatch):
 def test_key_files(tmp_path):
     path = tmp_path / "keys"
     path.write_text("# ours\n\n alpha \nbêta\n")
-    keys = Keys.read(str(path))
-    assert keys.open_to("Bearer alpha") and keys.open_to("bearer  bêta") and not keys.open_to("Basic alpha")
+    known = Keys.read(str(path))
+    assert known.open_to("Bearer alpha") and known.open_to("bearer  bêta") and not known.open_to("Basic alpha")
     # The password of a browser.
     for basic, is_open in (
         ("any:alpha", True),
@@ -84,13 +86,42 @@ def test_key_files(tmp_path):
         ("alpha", False),
         ("any:no", False),
     ):
-        assert keys.open_to(f"Basic {base64.b64encode(basic.encode()).decode()}") is is_open
-    assert not keys.open_to("alpha") and not keys.open_to("Bearer ") and not keys.open_to("Bearer # ours")
+        assert known.open_to(f"Basic {base64.b64encode(basic.encode()).decode()}") is is_open
+    assert not known.open_to("alpha") and not known.open_to("Bearer ") and not known.open_to("Bearer # ours")
+    path.write_bytes("\ufeffalpha\nb".encode())
+    assert Keys.read(str(path)).open_to("Bearer alpha")
     path.write_text("# none\n")
     with pytest.raises(UserError, match="holds no key"):
         Keys.read(str(path))
     with pytest.raises(UserError, match="cannot read --api_key_file"):
         Keys.read(str(tmp_path / "no"))
+
+
+def test_a_key_file_that_is_replaced_counts_within_seconds(tmp_path, monkeypatch, caplog):
+    """As a secret that Kubernetes mounts: a link to a folder goes over to another folder."""
+    clock = 0.0
+    monkeypatch.setattr(keys.time, "monotonic", lambda: clock)
+    for name in ("first", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "keys").write_text(name)
+    (tmp_path / "data").symlink_to("first")
+    known = Keys.read(str(tmp_path / "data" / "keys"))
+
+    def opens():
+        return [name for name in ("first", "other") if known.open_to(f"Bearer {name}")]
+
+    assert opens() == ["first"]
+    (tmp_path / "next").symlink_to("other")
+    (tmp_path / "next").rename(tmp_path / "data")
+    clock = 3.0
+    assert opens() == ["other"]
+    # Whoever empties or removes the file revokes all keys.
+    (tmp_path / "other" / "keys").write_text("")
+    clock = 6.0
+    assert opens() == [] and caplog.text.count("no key is accepted") == 1
+    (tmp_path / "other" / "keys").write_text("first")
+    clock = 9.0
+    assert opens() == ["first"]
 
 
 def test_limits(fake_server, gateway_to):
@@ -153,14 +184,16 @@ def test_requests_that_come_while_the_model_runs_share_a_batch(held):
         assert answers == [ask(one.gateway, text).json() for text in texts]
 
 
-def test_a_client_that_leaves_gives_up_its_place(held):
+@pytest.mark.parametrize("linger", [b"", b"\1\0\0\0\0\0\0\0"], ids=["closed", "reset"])
+def test_a_client_that_leaves_gives_up_its_place(held, linger):
     body = json.dumps({"inputs": ["never", "asked"]}).encode()
     with held() as one:
         with socket.create_connection(("127.0.0.1", one.gateway.server.port)) as connection:
             connection.sendall(b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             one.wait_for(2)
-            # Reset, as a killed client's connection is.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            # Closed, as a client's is whose time is up, or reset, as a killed one's.
+            if linger:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         one.wait_for(0)
         one.let_go()
         assert one.first.result().status_code == 200
@@ -204,6 +237,42 @@ def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         model.before = usual
         wait_until(lambda: ask(gateway, "a").status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "status", "words"),
+    [
+        ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)", 413, "send fewer or shorter texts"),
+        ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (5 vs. 4)", 413, "send fewer or shorter texts"),
+        ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do"),
+    ],
+    ids=["received", "sent", "queue"],
+)
+def test_sizes_and_full_queues_of_the_server_have_their_statuses(fake_server, gateway_to, code, details, status, words):
+    model, stand_in = fake_server("embedder")
+    gateway = gateway_to(stand_in.target)
+    model.before = lambda asked, context: context.abort(grpc.StatusCode[code], details)
+    answer = ask(gateway, "a")
+    assert answer.status_code == status and words in answer.json()["error"]
+    assert ("retry-after" in answer.headers) == (status == 429)
+
+
+def test_an_answer_counts_until_its_client_has_read_it(fake_server, gateway_to, monkeypatch):
+    model, stand_in = fake_server("embedder of tokens")
+    gateway = gateway_to(stand_in.target, max_held_bytes=20 * 2**20)
+    vectors = {"sequence_output": np.ones((1, 5, 400_000), np.float32), "lengths": np.int32([5])}
+    monkeypatch.setattr(model, "outputs", lambda *_: vectors)
+    body, size = b'{"inputs": "a"}', 5 * 400_000 * len("1.0,")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**14)
+        connection.connect(("127.0.0.1", gateway.server.port))
+        connection.sendall(b"POST /embed_all HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        connection.recv(10)
+        room = gateway.server.gateway.room
+        assert size < room.held < size + 1000
+        refused = gateway.http.post("/embed_all", content=body)
+        assert refused.status_code == 429 and "answers of other requests" in refused.json()["error"]
+    wait_until(lambda: room.held == 0)
 
 
 @pytest.mark.parametrize(

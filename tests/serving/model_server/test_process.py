@@ -55,6 +55,25 @@ def test_rest_takes_nothing_new_while_the_gateway_finishes(held, held_run):
         assert asked.result().status_code == 200
 
 
+@pytest.mark.parametrize("open_ports", ["", "grpc", "rest", "grpc,rest"])
+def test_ports_without_keys_are_no_way_around_the_key(half_plus_two, tmp_path, open_ports):
+    (tmp_path / "keys").write_text("alpha")
+    # Of this machine, as the loopback address that it is told from.
+    options = {"bind_address": "127.0.0.2", "gateway_port": free_port(), "gateway_api_key_file": str(tmp_path / "keys")}
+    running = start(model_base_path=str(half_plus_two), open_ports=open_ports, **options)
+    try:
+        for name, port in (("grpc", running.options.port), ("rest", running.options.rest_api_port)):
+            here, other = ("127.0.0.2", "127.0.0.1") if name in open_ports else ("127.0.0.1", "127.0.0.2")
+            socket.create_connection((here, port)).close()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((other, port))
+        url = f"http://127.0.0.2:{running.options.gateway_port}/info"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"Authorization": "Bearer alpha"}).status_code == 200
+    finally:
+        running.stop()
+
+
 def test_sigterm_does_not_wait_for_ever(launch, held, held_run):
     """Under requests that no deadline ends, the drain is bounded."""
     port = free_port()
@@ -69,6 +88,19 @@ def test_sigterm_does_not_wait_for_ever(launch, held, held_run):
         assert ended.returncode == 0
         assert call.exception().code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
     assert "Requests still ran after --drain_seconds=0.5" in ended.stderr
+
+
+def test_a_log_that_was_moved_is_opened_anew_after_sighup(launch, half_plus_two, tmp_path):
+    port, log = free_port(), tmp_path / "log"
+    process = launch("--port=0", f"--rest_api_port={port}", f"--model_base_path={half_plus_two}", f"--access_log={log}")
+    assert wait_for(lambda: process.wrote("Exporting HTTP/REST API"))
+    for name in ("log.1", "log.2"):
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/models/default").status_code == 200
+        log.rename(tmp_path / name)
+        os.kill(process.pid, signal.SIGHUP)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait().returncode == 0
+    assert [(tmp_path / name).read_text().count("GET") for name in ("log.1", "log.2")] == [1, 1]
 
 
 def test_sigint_while_waiting_for_a_model(launch, tmp_path):
@@ -144,6 +176,8 @@ OPTIONS = """
 --model_base_path=relative | Expected model default to have an absolute path or URI
 --model_base_path=/m --grpc_max_threads=0 | --grpc_max_threads must be at least 1
 --model_base_path=/m --gateway_port=8080 | needs a plain gRPC --port
+--model_base_path=/m --gateway_api_key_file=keys | --gateway_api_key_file is for the gateway alone
+--model_base_path=/m --open_ports=http | --open_ports must be grpc, rest or grpc,rest, not http
 --model_base_path=/m --port=70000 | --port must be 0 to 65535
 --model_base_path=/m --drain_seconds=-1 | --drain_seconds must not be negative, but is -1.0
 --model_base_path=/m --drain_seconds=inf | --drain_seconds must be at most 86400, but is inf

@@ -6,7 +6,8 @@ from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.model_server.status import StatusError
-from tests.serving.model_server.models import export_half_plus_two
+from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.models import export_half_plus_two, export_held
 
 PREDICT = 'predict_log { request { model_spec { name: "some other name" %s } inputs { key: "%s" value { ' + (
     "dtype: DT_FLOAT tensor_shape { dim { size: 1 } } float_val: 1 } } } }"
@@ -19,9 +20,9 @@ MULTI = (
 )
 
 
-def export_with(base, *logs):
+def export_with(base, *logs, export=export_half_plus_two):
     """half_plus_two with a warm-up file of these records: a log as text, or bytes."""
-    version = export_half_plus_two(base / "1")
+    version = export(base / "1")
     (version / "assets.extra").mkdir()
     file = version / "assets.extra" / "tf_serving_warmup_requests"
     with tf.io.TFRecordWriter(str(file)) as writer:
@@ -72,3 +73,23 @@ def test_batched_model_is_warmed_up_too(start_server, tmp_path, counted):
     runs = counted("batching_session:wrapped_run_count")
     start_server(model_base_path=tmp_path / "m", enable_batching=True)
     assert counted("batching_session:wrapped_run_count") == runs + 1
+
+
+def test_a_version_that_is_warmed_up_does_not_hold_up_the_only_batch_thread(start_server, tmp_path, held_run):
+    base, parameters = tmp_path / "m", tmp_path / "batching.config"
+    export_half_plus_two(base / "1")
+    parameters.write_text("num_batch_threads { value: 1 }")
+    running = start_server(model_base_path=base, enable_batching=True, batching_parameters_file=parameters)
+    tensor = f'dtype: DT_STRING tensor_shape {{ dim {{ size: 1 }} }} string_val: "{held_run.folder}"'
+    log = 'predict_log { request { inputs { key: "text" value { ' + tensor + " } } } }"
+    export_with(tmp_path / "new", log, export=export_held)
+    (tmp_path / "new" / "1").rename(base / "2")
+    held_run.wait_until_it_runs()
+    try:
+        assert running.predict(2.0, timeout=20) == [3.0]
+    finally:
+        held_run.finish()
+    # Afterwards its batches run on the thread that all share.
+    assert wait_for(lambda: running.server.core._manager.available("default") == [2])
+    with running.server.core._manager.use("default") as version:
+        assert version.servable._runner._scheduler is running.server.core._batching._scheduler

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from serving.score import job, models, rows
 from serving.score.models import ModelSource
 from serving.score.worker import ScoringWorker
+from serving.wire import protos
 from tests.conftest import ROOT
-from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
+from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, Front, logits, vector
 from tests.serving.score.conftest import Echo, read_lines
 from tests.stand_in import StandIn
 from tfrecords.base.errors import UserError
@@ -284,3 +286,77 @@ def test_several_workers_write_the_same_bytes(runner, source_of, tmp_path, monke
     for name, options in (("one", {}), ("two", {"workers": 2, "runner": runner})):
         job.score(str(tmp_path / "in.txt"), tmp_path / name, source_of("embedder")[0], **options)
     assert (tmp_path / "one" / "in.jsonl").read_bytes() == (tmp_path / "two" / "in.jsonl").read_bytes()
+
+
+@pytest.fixture
+def front():
+    """A Front of a classifier, whose `other` is the target of one with other scores."""
+    with contextlib.ExitStack() as stack:
+        targets = []
+        for sign in (1, -1):
+            model = FakeModel("classifier")
+            model.sign = sign
+            server = StandIn(model, signatures=SIGNATURES["classifier"], threads=8)
+            targets.append(stack.enter_context(server).target)
+        front = stack.enter_context(Front(targets[0]))
+        front.other = targets[1]
+        yield front
+
+
+@pytest.mark.parametrize("moment", ["within a piece", "between two runs", "after the end"])
+def test_no_table_is_of_two_models_under_one_number(front, tmp_path, monkeypatch, moment):
+    monkeypatch.setattr(job, "PIECE_BYTES", 200)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS[:3] * 40))
+
+    def score(**options):
+        models.open_model.cache_clear()
+        return job.score(str(tmp_path / "in.txt"), tmp_path / "out", ModelSource("m", front.target), **options)
+
+    def change(method, request, context):
+        if front.calls.count("Predict") == 4:
+            if moment == "within a piece":
+                front.point_at(front.other)
+            elif moment == "between two runs":
+                context.abort(grpc.StatusCode.INTERNAL, "it ends")
+
+    front.rule = change
+    if moment == "between two runs":
+        with pytest.raises(UserError, match="it ends"):
+            score()
+        front.rule = lambda *_: None
+    if moment == "after the end":
+        score()
+    if moment != "within a piece":
+        front.point_at(front.other)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"has another model as version 1 of 'm'.*--overwrite begins anew"):
+            score()
+    score(overwrite=True)
+    found = [row["probabilities"] for row in read_lines(tmp_path / "out" / "in.jsonl")]
+    assert found[: len(found) - 3] == found[3:], "all of one model"
+
+
+def test_a_version_that_is_gone_is_named(front, tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS[:3]))
+
+    def score(**options):
+        models.open_model.cache_clear()
+        return job.score(str(tmp_path / "in.txt"), tmp_path / "out", ModelSource("m", front.target), **options)
+
+    def go(method, request, context):
+        # Behind the sample, the first batch.
+        if front.calls.count("Predict") == 2:
+            front.point_at(front.other, 2)
+
+    front.rule = go
+    metadata = protos.GetModelMetadataRequest
+
+    def only_there(method, request, context):
+        if method == "GetModelMetadata" and metadata.FromString(request).model_spec.version.value == 1:
+            context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request: Specific(m, 1)")
+
+    for _ in range(2):
+        with pytest.raises(UserError, match="no version 1 of 'm' any more, with which this job began; --overwrite"):
+            score()
+        front.rule = only_there
+    assert score(overwrite=True)["job"]["model"]["version"] == 2

@@ -1,0 +1,31 @@
+"""The flags of every command that connects to a model server."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from serving.client.channel import Connection
+from tfrecords.base.settings import CheckedSettings, setting
+
+TLS_FLAGS = ("tls", "root_certificates", "client_certificate", "client_key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionSettings(CheckedSettings):
+    """The server's address, and how to trust it and to be trusted."""
+
+    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
+    tls: bool = setting(False, help="use TLS to connect to the server; the next three flags imply it")
+    root_certificates: str = setting("", help="PEM file of certificates to trust; empty: the system's")
+    client_certificate: str = setting("", help="PEM file of this client's certificate, for servers that ask for one")
+    client_key: str = setting("", help="PEM file of the key of --client_certificate")
+
+    def connection(self, **options: Any) -> Connection:
+        """Returns the connection; `options` are further attributes of Connection."""
+        return Connection(
+            self.target,
+            tls=self.tls,
+            root_certificates=self.root_certificates or None,
+            client_certificate=self.client_certificate or None,
+            client_key=self.client_key or None,
+            **options,
+        )

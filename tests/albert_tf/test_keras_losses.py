@@ -1,0 +1,188 @@
+"""Keras's losses and metrics by name read logits, and weights count or are refused in a line that names them."""
+
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, PairTrainer
+from albert_tf.models.text_student import TextStudent
+from tests.albert_tf.refusals import refused
+from tests.albert_tf.tiny import CHOICES, CLASSES, KINDS, LENGTH, ROWS, assert_alike, batch, labels, randomise, small
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+CONFIG = small(num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+NUMBERS = np.arange(ROWS) % 2
+ONE_HOT = np.eye(CLASSES)[np.arange(ROWS) % CLASSES]
+SEVERAL = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0]], "float32")
+TAGS = np.arange(ROWS * LENGTH).reshape(ROWS, LENGTH) % CLASSES
+MODELS = {
+    "several": partial(AlbertClassifier, num_classes=CLASSES, multi_label=True),
+    "one": partial(AlbertClassifier, num_classes=1),
+    "bounded": partial(AlbertRegressor, activation="sigmoid"),
+} | {kind: partial(KINDS[kind]) for kind in ("classifier", "regressor", "tagger", "choices")}
+
+
+def made(kind):
+    options = {"dropout": 0.0} if kind in MODELS else {}
+    return randomise({**KINDS, **MODELS}[kind](CONFIG, **options))
+
+
+def probabilities(model, kind):
+    logits = model(batch(kind))
+    if kind == "bounded":
+        return logits
+    return (keras.ops.softmax if kind in ("classifier", "tagger", "choices") else keras.ops.sigmoid)(logits)
+
+
+# A model, its labels, and names of Keras of a loss and of metrics.
+BY_NAME = [
+    ("classifier", NUMBERS, "sparse_categorical_crossentropy", ["sparse_categorical_crossentropy", "accuracy"]),
+    ("classifier", NUMBERS, keras.losses.sparse_categorical_crossentropy, [keras.metrics.SparseCategoricalAccuracy]),
+    ("classifier", ONE_HOT, "categorical_crossentropy", ["CategoricalCrossentropy", "categorical_accuracy"]),
+    ("classifier", ONE_HOT, "CategoricalFocalCrossentropy", []),
+    ("tagger", TAGS, "SparseCategoricalCrossentropy", ["accuracy"]),
+    ("choices", np.arange(ROWS) % CHOICES, "sparse_categorical_crossentropy", ["accuracy"]),
+    ("several", SEVERAL, "binary_crossentropy", ["bce", "binary_accuracy", "AUC", "Precision", "true_positives"]),
+    ("several", SEVERAL, ["bce"], [keras.metrics.binary_accuracy, "BinaryIoU"]),
+    ("one", NUMBERS[:, None], keras.losses.BinaryFocalCrossentropy, ["accuracy", "auc"]),
+    ("regressor", NUMBERS[:, None], "binary_crossentropy", ["accuracy", "recall"]),
+    ("regressor", NUMBERS[:, None], "mse", ["mae"]),
+    ("bounded", NUMBERS[:, None], "binary_crossentropy", ["accuracy", "binary_crossentropy"]),
+]
+
+
+@pytest.mark.parametrize("kind, targets, loss, metrics", BY_NAME)
+def test_names_of_losses_and_metrics_mean_what_keras_computes_of_the_probabilities(kind, targets, loss, metrics):
+    model = made(kind)
+    model.compile("sgd", loss=loss, weighted_metrics=metrics)
+    found = model.test_on_batch(batch(kind), targets, return_dict=True)
+    outputs = model(batch(kind)) if loss == "mse" else probabilities(model, kind)
+    by_keras = keras.Sequential([keras.layers.Identity()])
+    by_keras.compile("sgd", loss=loss[0] if isinstance(loss, list) else loss, weighted_metrics=metrics)
+    expected = by_keras.test_on_batch(np.asarray(outputs), targets, return_dict=True)
+    # Keras cuts probabilities at 1e-7, and reads the area under a curve from 200 of them.
+    assert_alike(list(found.values()), list(expected.values()), atol=1e-3)
+
+
+def test_accuracy_of_several_labels_counts_each():
+    model = made("several")
+    model.compile("sgd", metrics=["accuracy"])
+    found = model.test_on_batch(batch(), SEVERAL, return_dict=True)["accuracy"]
+    assert float(found) == pytest.approx(np.mean((np.asarray(model(batch())) > 0) == SEVERAL))
+
+
+def test_a_loss_by_name_is_loaded_as_one_of_logits(tmp_path):
+    model = made("classifier")
+    model.compile("sgd", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    found, expected = (one.test_on_batch(batch(), NUMBERS) for one in (again, model))
+    assert [float(one) for one in found] == pytest.approx([float(one) for one in expected])
+    # Labels out of range are still found.
+    with refused("^labels: 3 at"):
+        again.fit(batch(), NUMBERS + CLASSES, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "kind, options, message",
+    [
+        ("classifier", {"loss": "crossentropy"}, "'crossentropy' reads probabilities.*give sparse_categorical"),
+        ("classifier", {"loss": "kld"}, "'kld' reads probabilities"),
+        ("tagger", {"loss": keras.losses.poisson}, "reads probabilities"),
+        ("several", {"loss": "Dice"}, "'Dice' reads probabilities"),
+        ("choices", {"loss": keras.losses.CategoricalCrossentropy()}, "CategoricalCrossentropy.*from_logits=True"),
+        ("regressor", {"loss": keras.losses.BinaryCrossentropy()}, "BinaryCrossentropy.*from_logits=True"),
+        ("classifier", {"metrics": ["AUC"]}, "'AUC' reads probabilities"),
+        ("classifier", {"weighted_metrics": ["precision"]}, "'precision' reads probabilities"),
+        ("several", {"metrics": [keras.metrics.AUC()]}, "AUC.*from_logits=True"),
+        ("spans", {"loss": "mse"}, "an AlbertSpanPredictor has its own loss and metrics; leave out loss"),
+        ("pretrainer", {"metrics": ["accuracy"]}, "an AlbertPretrainer has its own .*leave out metrics"),
+    ],
+)
+def test_what_would_be_computed_of_something_else_is_refused(kind, options, message):
+    with refused(message):
+        made(kind).compile("sgd", **options)
+
+
+def trainers():
+    embedder = AlbertSentenceEmbedder(CONFIG)
+    student = TextStudent(embedder, {"vectors": 1.0})
+    student.learn_from(AlbertSentenceEmbedder(CONFIG), [])
+    own = {kind: made(kind) for kind in ("spans", "joint spans", "pretrainer")}
+    return own | {"student": student, "pairs": PairTrainer(embedder)}
+
+
+def test_models_with_a_loss_of_their_own_refuse_weights():
+    for kind, model in trainers().items():
+        model.compile("sgd")
+        features = batch("pretrainer" if kind == "pretrainer" else "encoder") | labels(kind)[0]
+        for run in (model.fit, model.evaluate):
+            with refused("has its own loss, which reads no sample_weight"):
+                run(features, sample_weight=np.ones(ROWS), verbose=0)
+        with refused("has its own loss, which reads no sample_weight"):
+            model.fit(tf.data.Dataset.from_tensors((features, np.zeros(ROWS), np.ones(ROWS))), verbose=0)
+        with refused(f"class_weight is for an AlbertClassifier.*not for this {type(model).__name__}"):
+            model.fit(features, class_weight={0: 1.0}, verbose=0)
+
+
+WEIGHTS = np.array([0.0, 3.0, 1.0, 0.5])
+OF_ROWS = {
+    "classifier": NUMBERS,
+    "regressor": NUMBERS,
+    "choices": NUMBERS,
+    "several": SEVERAL,
+    "embedder": labels("embedder")[1][0],
+}
+
+
+@pytest.mark.parametrize("kind", OF_ROWS)
+def test_the_loss_is_the_weighted_mean_of_the_rows_losses(kind):
+    model = made(kind)
+    model.compile("sgd", **({"loss": "mse"} if kind == "embedder" else {}))
+    rows = [{name: value[[n]] for name, value in batch(kind).items()} for n in range(ROWS)]
+    alone = [model.evaluate(row, OF_ROWS[kind][[n]], verbose=0, return_dict=True)["loss"] for n, row in enumerate(rows)]
+    for shape in ((ROWS,), (ROWS, 1)):
+        weights = WEIGHTS.reshape(shape)
+        found = model.evaluate(batch(kind), OF_ROWS[kind], sample_weight=weights, verbose=0, return_dict=True)["loss"]
+        assert found == pytest.approx(np.mean(WEIGHTS * alone), rel=1e-4)
+    with refused(r"sample_weight has 2 axes; give a number for each row, \[batch\]"):
+        model.train_on_batch(batch(kind), OF_ROWS[kind], np.ones((ROWS, ROWS)))
+
+
+@pytest.mark.parametrize("shape", [(LENGTH,), (LENGTH, 1), (LENGTH, LENGTH, 2)])
+def test_a_taggers_weights_are_of_tokens_also_where_rows_are_as_many(shape):
+    model = made("tagger")
+    model.compile("sgd")
+    features, tags = {name: np.tile(value, (2, 1)) for name, value in batch().items()}, np.tile(TAGS, (2, 1))
+    with refused(r"sample_weight has \d axes; give a number for each token, \[batch, sequence\]"):
+        model.fit(features, tags, sample_weight=np.ones(shape), verbose=0)
+
+
+def test_class_weights_are_those_of_the_labels_classes_and_1_where_missing():
+    model, features = made("classifier"), batch()
+    model.compile(keras.optimizers.SGD(0.0))
+    by_hand = model.evaluate(features, NUMBERS, sample_weight=np.array([2.0, 1.0])[NUMBERS], verbose=0)[0]
+    dataset = tf.data.Dataset.from_tensors((features, NUMBERS))
+    for given in ((features, NUMBERS), (dataset,)):
+        found = model.fit(*given, class_weight={0: 2.0}, verbose=0).history["loss"][0]
+        assert found == pytest.approx(by_hand, rel=1e-5)
+    model.reset_metrics()
+    assert model.train_on_batch(features, NUMBERS, class_weight={0: 2.0})[0] == pytest.approx(by_hand, rel=1e-5)
+    for wrong in ({3: 2.0}, {"fine": 2.0}, [1.0, 2.0, 1.0]):
+        with refused("^class_weight=.*give a dict from classes, 0 to 2, to weights"):
+            model.fit(features, NUMBERS, class_weight=wrong, verbose=0)
+    one = made("one")
+    one.compile("sgd", loss="bce")
+    one.fit(features, NUMBERS, class_weight={1: 5.0}, verbose=0)
+
+
+@pytest.mark.parametrize("kind, targets", [("tagger", TAGS), ("several", SEVERAL), ("regressor", NUMBERS)])
+def test_class_weights_are_refused_where_rows_have_no_one_class(kind, targets):
+    model = made(kind)
+    model.compile("sgd")
+    for run in (partial(model.fit, verbose=0), model.train_on_batch):
+        with refused(f"class_weight is for an AlbertClassifier.*not for this {type(model).__name__}"):
+            run(batch(), targets, class_weight={0: 1.0, 1: 2.0})

@@ -1,0 +1,43 @@
+"""Pages of the reference that nobody generates name what the code has, and nothing else."""
+
+import re
+
+from serving.gateway.metrics import Metrics
+from serving.gateway.openapi import GETS
+from serving.gateway.routes import ROUTES
+from serving.model_server import telemetry
+from tests.docs.pages import DOCS, ROOT
+
+# Of our own processes for one another.
+INNER = {"PYTHONPATH", "TOKENIZERS_PARALLELISM", "ALBERT_TF_CPUINFO"}
+WORDS = 9_000
+
+
+def first_cells(page: str) -> set[str]:
+    text = (DOCS / "reference" / page).read_text("utf-8")
+    return set(re.findall(r"(?m)^\| `([^`]+)` \|", text))
+
+
+def test_routes():
+    text = (DOCS / "reference" / "gateway.md").read_text("utf-8").split("## Routes")[1].split("## ")[0]
+    posts, gets = text.split("| GET |")
+    assert set(re.findall(r"`(/[^`]*)`", posts.split("| POST |")[1])) == {route.path for route in ROUTES}
+    assert set(re.findall(r"(?m)^\| `(/[^`]*)`", gets)) == set(GETS)
+
+
+def test_metrics():
+    metrics = Metrics()
+    metrics.watch_queue(float, float, float)
+    own = {family.name + "_total" * (family.type == "counter") for family in metrics.registry.collect()}
+    assert first_cells("metrics.md") == own | {path.replace("/", ":") for path in telemetry.METRICS}
+
+
+def test_variables_of_the_environment():
+    files = [path for name in ("tfrecords", "albert_tf", "serving") for path in (ROOT / name).rglob("*.py")]
+    texts = "".join(path.read_text("utf-8") for path in files)
+    read = set(re.findall(r"""environ(?:\.get\(|\.setdefault\(|\[)["'](\w+)["']""", texts))
+    assert read - INNER - first_cells("environment.md") == set()
+
+
+def test_the_reference_is_short():
+    assert sum(len(path.read_text("utf-8").split()) for path in (DOCS / "reference").glob("*.md")) <= WORDS

@@ -1,0 +1,139 @@
+"""The model behind the gateway changes, or its server is busy, while requests come."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from serving.gateway.scheduler import Limits
+from tests.serving.gateway.conftest import failure_of, wait_until
+
+TEXTS = [f"text {number}" for number in range(8)]
+
+
+def classes_of(answer) -> tuple:
+    assert answer.status_code == 200, answer.text
+    return tuple(tuple(sorted((one["label"], round(one["score"], 4)) for one in row)) for row in answer.json())
+
+
+@pytest.fixture
+def two(fake_server):
+    """two(kind): the targets of two classifiers that share a name of a class, but no score."""
+
+    def make(kind, labels=(b"dull", b"blue")):
+        (_, one), (model, other) = fake_server(kind), fake_server(kind)
+        model.labels, model.sign = list(labels), -1
+        return one.target, other.target
+
+    return make
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("kind", ["naming classifier", "classifier"])
+def test_no_answer_is_of_two_models(two, front_of, gateway_to, kind, number):
+    """Under another number, or under the same one; classes that come with the answers, or are asked for apart."""
+    one, other = two(kind, (b"red", b"blue") if kind == "classifier" else (b"dull", b"blue"))
+    front = front_of(one)
+    gateway, found, stop = gateway_to(front.target), [], threading.Event()
+
+    def ask():
+        return classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
+
+    def go_on():
+        while not stop.is_set():
+            found.append(ask())
+
+    first = ask()
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(go_on) for _ in range(4)]
+        wait_until(lambda: len(found) > 8)
+        front.point_at(other, number)
+        size = len(found)
+        wait_until(lambda: len(found) > size + 40)
+        stop.set()
+        for one in running:
+            one.result()
+    last = ask()
+    assert first != last and set(found) == {first, last}
+    assert {name for row in last for name, _ in row} == {"red" if kind == "classifier" else "dull", "blue"}
+
+
+def test_another_model_under_the_same_number_is_soon_known(two, fake_server, front_of, gateway_to):
+    one, other = two("naming classifier")
+    front = front_of(one)
+    gateway = gateway_to(front.target)
+
+    def told():
+        (model,) = gateway.http.get("/info").json()["models"]
+        return model["can"][0], model["labels"]
+
+    assert told() == ("classify", ["dull", "fine"])
+    front.point_at(other)
+    wait_until(lambda: told() == ("classify", ["dull", "blue"]))
+    front.point_at(fake_server("embedder")[1].target)
+    wait_until(lambda: gateway.http.post("/embed", json={"inputs": "a"}).status_code == 200)
+    assert told() == ("embed", [])
+    refused = gateway.http.post("/predict", json={"inputs": "a"})
+    assert refused.status_code == 400 and failure_of(refused, "/predict") == "no model here can classify"
+
+
+def test_servers_of_unlike_versions_behind_one_name_answer_every_request(two, front_of, gateway_to):
+    one, other = map(front_of, two("naming classifier"), (1, 2))
+    gateway = gateway_to(f"ipv4:{one.target},{other.target}")
+    found = {classes_of(gateway.http.post("/predict", json={"inputs": TEXTS})) for _ in range(40)}
+    assert len(found) <= 2
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted"), ("DEADLINE_EXCEEDED", "too late"),
+        ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full"),
+    ],
+)  # fmt: skip
+def test_a_busy_server_is_not_absent(fake_server, front_of, gateway_to, code, message):
+    front = front_of(fake_server("classifier")[1].target)
+    gateway = gateway_to(front.target, check_s=0.05)
+
+    def refuse(method, request, context):
+        if method == "GetModelMetadata":
+            context.abort(grpc.StatusCode[code], message)
+
+    front.rule = refuse
+    looks = front.calls.count("GetModelMetadata")
+    wait_until(lambda: front.calls.count("GetModelMetadata") > looks + 3)
+    wait_until(lambda: gateway.service.models["default"].error)
+    for path in ("/health", "/health/ready"):
+        assert gateway.http.get(path).status_code == 200
+    assert 'gateway_model_live{model="default"} 1.0' in gateway.http.get("/metrics").text
+    assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)
+
+
+def test_models_are_read_one_after_the_other(fake_server, gateway_to):
+    model, server = fake_server("naming classifier")
+    running, most = set(), []
+
+    def note(asked, context):
+        running.add(asked.model_spec.name)
+        most.append(len(running))
+        threading.Event().wait(0.01)
+        running.discard(asked.model_spec.name)
+
+    model.before = note
+    gateway_to(server.target, models=tuple("abcde"), check_s=5.0)
+    assert max(most) == 1 and len(most) >= 10
+
+
+def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, gateway_to):
+    one, other = two("cross-encoder")
+    front = front_of(one)
+    gateway = gateway_to(front.target, limits=Limits(max_batch_rows=1, max_in_flight=1), check_s=5.0)
+
+    def scores():
+        body = {"query": "q", "texts": TEXTS, "raw_scores": True}
+        return {one["index"]: one["score"] for one in gateway.http.post("/rerank", json=body).json()}
+
+    first, calls = scores(), front.calls.count("Predict")
+    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other, 2)
+    assert scores() == {index: -score for index, score in first.items()}

@@ -1,0 +1,67 @@
+"""Reads columns of texts, of whatever library, by position."""
+
+import re
+from typing import Any
+
+from tfrecords.base.errors import UserError
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def is_one(texts: Any) -> bool:
+    """Returns whether `texts` is one string."""
+    return isinstance(texts, (str, bytes))
+
+
+def items(texts: Any, name: str, of: str = "strings") -> list[Any]:
+    """Converts a column, such as a generator, an array, a pandas Series or a pyarrow column, to a list by position.
+
+    Raises UserError for a string, a table, or an unordered collection.
+    """
+    if is_one(texts):
+        raise UserError(f"{name} is one string; give a list of {of}" + (f": [{texts!r}]" if of == "strings" else ""))
+    kind = type(texts).__name__
+    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
+        raise UserError(f"{name} is a {kind}, a table; give one of its columns, such as table['text']")
+    if isinstance(texts, (dict, set, frozenset)):
+        raise UserError(f"{name} is a {kind}; give a list of {of}")
+    for method in ("to_pylist", "numpy"):
+        if hasattr(texts, method):
+            texts = getattr(texts, method)()
+    try:
+        return list(texts)
+    except TypeError:
+        raise UserError(f"{name} is a {kind}, {_shown(texts)}; give a list of {of}") from None
+
+
+def strings(texts: Any, name: str) -> list[str]:
+    """Converts a column of strings to a list; U+FFFD replaces lone surrogates. Raises UserError for other values."""
+    found = items(texts, name)
+    for number, text in enumerate(found):
+        if isinstance(text, bytes):
+            found[number] = _decoded(text, f"{name}[{number}]")
+        elif not isinstance(text, str):
+            raise UserError(f"{name}[{number}] is {_shown(text)}, a {type(text).__name__}; give strings")
+    return whole_characters(found)
+
+
+def whole_characters(value: Any) -> Any:
+    """Replaces lone surrogates in a JSON value by U+FFFD."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [whole_characters(one) for one in value]
+    if isinstance(value, dict):
+        return {name: whole_characters(one) for name, one in value.items()}
+    return value
+
+
+def _decoded(text: bytes, name: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is no UTF-8 (byte {error.start}); decode it, and give strings") from None
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())[:60]
