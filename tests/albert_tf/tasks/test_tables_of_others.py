@@ -74,6 +74,17 @@ def test_quotation_marks_between_tabs_are_text_unless_all_are_as_pandas_writes_t
     assert read_table(tmp_path / "glue.tsv", published=True).columns == ('"text"', '"label"')
 
 
+def test_quoted_names_and_cells_of_several_lines_show_that_marks_quote(tmp_path, caplog):
+    for content, text in (
+        ('"text"\t"label"\n"a"\t"1"\n', "a"),
+        ('text\n"a\n\tb\nc"\n', "a\n\tb\nc"),
+        ('sep=\t\ntext\tlabel\n"a"\t1\n', '"a"'),
+    ):
+        (tmp_path / "a.tsv").write_text(content)
+        assert next(read_table(tmp_path / "a.tsv").rows).values["text"] == text
+    assert "line 3: a cell begins and ends with a quotation mark" in caplog.text
+
+
 def test_one_column_may_hold_any_separator(tmp_path):
     # So may its name, where the rows do not hold as many.
     (tmp_path / "d.tsv").write_text("text, or note\none\ntwo, three\n")
