@@ -38,11 +38,8 @@ def test_one_list_of_endings_for_corpora_and_rows_to_score(tmp_path, end):
         ("a.xlsx", b"PK\x03\x04", "is a table"),
         ("a.txt", LINES, "holds JSON objects, and its name does not say so; give it one of the endings .jsonl, .nd"),
         ("a.data", b"\xef\xbb\xbf" + LINES * 200, "holds JSON objects"),
-        (
-            "a.txt",
-            "text\nünïcode\nbad film\n".encode("utf-16-le"),
-            "is UTF-16 text without a byte-order mark .iconv -f utf-16le",
-        ),
+        ("a.txt", "plain text\n".encode("utf-16-le"), "is UTF-16 text without a byte-order mark .iconv -f utf-16le"),
+        ("a.txt", '"text";"label"\n"ééé";"\x85"\n'.encode("utf-16-le"), "is UTF-16 text without a byte-order mark"),
         ("a.txt", "plain text\n".encode("utf-32"), "is UTF-32 text"),
         (
             "a.txt",
