@@ -58,7 +58,7 @@ def read_lines(path: Path, encoding: str | None = None) -> Iterator[str]:
                     has_utf8 = True
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeError as error:
-        fix = "give another --encoding" if advice else "convert the file to UTF-8"
+        fix = "convert the file to UTF-8" if marked or not advice else "give another --encoding"
         raise UserError(f"'{path}' after line {number}: not {codec} ({error.args[-1]}); {fix}") from error
     except (OSError, EOFError, zlib.error) as error:
         is_damaged = not isinstance(error, OSError) or isinstance(error, gzip.BadGzipFile)
