@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP
 from albert_tf.hub import check_model
-from albert_tf.tasks.pair_file import open_pairs
+from albert_tf.tasks.tables.pair_file import open_pairs
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting

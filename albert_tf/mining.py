@@ -11,10 +11,10 @@ import numpy as np
 
 from albert_tf.index import exact_nearest, identity, key_of
 from albert_tf.loading import load
-from albert_tf.tasks.columns import find_column, optional_column
-from albert_tf.tasks.pair_file import PairData, PairExample, keys_of
-from albert_tf.tasks.tables import read_table, write_table
-from albert_tf.tasks.values import text_of
+from albert_tf.tasks.tables.columns import find_column, optional_column
+from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of
+from albert_tf.tasks.tables.reading import read_table, write_table
+from albert_tf.tasks.tables.values import text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar

@@ -12,10 +12,10 @@ from typing import ClassVar
 from albert_tf.choices import ALLOW_PICKLE_HELP, VECTORS
 from albert_tf.hub import check_model
 from albert_tf.index_files import saved_source
-from albert_tf.tasks.columns import find_column
-from albert_tf.tasks.table_files import SUFFIXES
-from albert_tf.tasks.tables import read_table
-from albert_tf.tasks.values import text_of
+from albert_tf.tasks.tables.columns import find_column
+from albert_tf.tasks.tables.folders import SUFFIXES
+from albert_tf.tasks.tables.reading import PARQUET, read_table
+from albert_tf.tasks.tables.values import text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
@@ -79,7 +79,7 @@ def _texts(settings: SearchSettings) -> list[str]:
     path = Path(settings.text_file)
     if not path.is_file():
         raise UserError(f"--text_file={path} is no file; give a file of texts")
-    if ending(path) in (*SUFFIXES, ".parquet"):
+    if ending(path) in (*SUFFIXES, PARQUET):
         table = read_table(path)
         column = settings.text_column or find_column(path, table.columns, "text")
         texts = [text_of(table, row, column) for row in table.require([column], "give --text_column=...").rows]

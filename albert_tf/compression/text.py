@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.tasks.data_file import text_key
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, store, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.data_file import text_key
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask
 from tfrecords.base.errors import UserError

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytrec_eval
-from scipy import stats
 
 from albert_tf.suites.sets import EmbeddingSet, PairSet, Ranking
+from albert_tf.tasks.metrics import pearson, spearman
 
 # Passages that retrieval ranks for each query, and draws of queries for an interval.
 _MOST_RANKED, _RESAMPLES = 1000, 2000
@@ -51,16 +51,13 @@ def _pairs(data: PairSet, model: Embedder) -> dict[str, Any]:
     scores = np.array([model.similarity(a[None], b[None])[0, 0] for a, b in zip(first, second)], "float64")
     ends = np.cumsum(list(data.parts.values()))[:-1].tolist() if data.parts else []
     parts = {
-        name: float(stats.spearmanr(*both).statistic)
+        name: spearman(*both)
         for name, *both in zip(data.parts, np.split(scores, ends), np.split(data.labels, ends))
         # A correlation needs different numbers.
         if all(len(set(numbers)) > 1 for numbers in both)
     }
-    return {
-        "spearman": float(stats.spearmanr(scores, data.labels).statistic),
-        "pearson": float(stats.pearsonr(scores, data.labels).statistic),
-        "pairs": len(scores),
-    } | ({"parts": parts} if len(parts) > 1 else {})
+    figures = {"spearman": spearman(scores, data.labels), "pearson": pearson(scores, data.labels)}
+    return figures | {"pairs": len(scores)} | ({"parts": parts} if len(parts) > 1 else {})
 
 
 def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from albert_tf.tasks import parquet
-from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
-from albert_tf.tasks.tables import DataRow, Table, read_table
-from albert_tf.tasks.values import number_of, text_of
+from albert_tf.tasks.tables.folders import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
+from albert_tf.tasks.tables.reading import PARQUET, DataRow, Table, read_table
+from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_gzipped
 
@@ -202,7 +201,7 @@ def _ranking(name, files, queries, passages, judgements) -> Ranking:
 
 
 def _read_table(folder: Path) -> tuple[PairSet, set[str]]:
-    tables = find_tables(folder, (*SUFFIXES, parquet.ENDING))
+    tables = find_tables(folder, (*SUFFIXES, PARQUET))
     stems = ("test", *OWN_STEMS["dev"])
     known = {path.name for stem, path in tables.items() if stem in (*stems, "train")}
     path = next((tables[stem] for stem in stems if stem in tables), None)

@@ -53,11 +53,5 @@ def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
-    "mean_squared_error": mean_squared_error,
+    metric.__name__: metric for metric in (accuracy, f1, macro_f1, matthews, pearson, spearman, mean_squared_error)
 }

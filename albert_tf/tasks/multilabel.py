@@ -10,9 +10,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier
 from albert_tf.tasks.metrics import f1
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.tasks.tables import DataRow, Table
+from albert_tf.tasks.tables.reading import DataRow, Table
+from albert_tf.tasks.tables.values import check_known, labels_of
 from albert_tf.tasks.text_task import TextExample, TextTask
-from albert_tf.tasks.values import check_known, labels_of
 
 # A label is predicted if its probability is above.
 THRESHOLD = 0.5

@@ -2,16 +2,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, check_labels, ordered_labels
 from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.table_files import OWN_STEMS, own_stems, train_file
-from albert_tf.tasks.tables import read_table
+from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile, check_labels, ordered_labels
+from albert_tf.tasks.tables.folders import OWN_STEMS, own_stems, train_file
+from albert_tf.tasks.tables.reading import read_table
+from albert_tf.tasks.tables.values import names_of
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.tasks.text_task import SplitFile, TextTask
-from albert_tf.tasks.values import names_of
 
 # Ours, not the authors': a common start for fine-tuning a base model on some thousands of examples.
 DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=3.0, warmup_proportion=0.1)

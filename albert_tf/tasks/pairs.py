@@ -17,10 +17,10 @@ from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import Preprocessor
 from albert_tf.tasks.metrics import spearman
-from albert_tf.tasks.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables import write_table
+from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
+from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
 from tfrecords.base.columns import items, strings

@@ -12,8 +12,8 @@ import tensorflow as tf
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
-from albert_tf.tasks.table_files import find_tables
-from albert_tf.tasks.tables import DataRow, Table, read_json_lines, write_table
+from albert_tf.tasks.tables.folders import find_tables
+from albert_tf.tasks.tables.reading import DataRow, Table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base import files

@@ -5,12 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albert_tf.tasks.columns import find_column, kind_of_labels
-from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, FileOptions, check_columns, columns_of, open_data_file
-from albert_tf.tasks.pair_file import PairData, open_pairs
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
-from albert_tf.tasks.table_files import find_table, train_file
-from albert_tf.tasks.tables import read_table
+from albert_tf.tasks.tables.columns import find_column, kind_of_labels
+from albert_tf.tasks.tables.data_file import (
+    MEND_COLUMNS,
+    DataFile,
+    FileOptions,
+    check_columns,
+    columns_of,
+    open_data_file,
+)
+from albert_tf.tasks.tables.folders import find_table, train_file
+from albert_tf.tasks.tables.pair_file import PairData, open_pairs
+from albert_tf.tasks.tables.reading import read_table
 from tfrecords.base.errors import UserError
 
 

@@ -14,14 +14,14 @@ from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
-from albert_tf.tasks.table_files import find_table
-from albert_tf.tasks.tables import DataRow, Table, read_table
+from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
+from albert_tf.tasks.tables.folders import find_table
+from albert_tf.tasks.tables.reading import DataRow, Table, read_table
+from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.tasks.text_task import SplitFile
 from albert_tf.tasks.truncation import Truncation
-from albert_tf.tasks.values import check_known, tagged_words, words_of
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer

@@ -9,14 +9,13 @@ from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
-from albert_tf.tasks.cells import listed as listed_cell
-from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
-from albert_tf.tasks.table_files import SUFFIXES, find_table
-from albert_tf.tasks.tables import DataRow, Table, read_table, write_table
+from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
+from albert_tf.tasks.tables.folders import SUFFIXES, find_table
+from albert_tf.tasks.tables.reading import DataRow, Table, read_table, write_table
+from albert_tf.tasks.tables.values import class_of, listed, number_of, text_of
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
-from albert_tf.tasks.values import class_of, number_of, text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -116,7 +115,7 @@ class TextTask(StreamedTask):
                 continue
             count += 1
             texts = tuple(text_of(table, row, column, takes_empty=self.published) for column in self.columns)
-            lists += [row.line for text in texts if not self.published and listed_cell(text) is not None]
+            lists += [row.line for text in texts if not self.published and listed(text) is not None]
             if labelled:
                 yield TextExample(texts, self._label(table, row), str(row.line) if self.data_file else None)
             else:

@@ -10,11 +10,11 @@ import numpy as np
 from albert_tf import answers
 from albert_tf.loading import Loaded, load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
-from albert_tf.tasks.data_file import FileOptions
 from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.own_data import file_task
 from albert_tf.tasks.resolving import open_labelled_file
+from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask

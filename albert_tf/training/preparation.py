@@ -19,7 +19,7 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.table_files import warn_of_unused
+from albert_tf.tasks.tables.folders import warn_of_unused
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
 from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer

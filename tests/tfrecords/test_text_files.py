@@ -39,6 +39,7 @@ def test_one_list_of_endings_for_corpora_and_rows_to_score(tmp_path, end):
         ("a.txt", LINES, "holds JSON objects, and its name does not say so; give it one of the endings .jsonl, .nd"),
         ("a.data", b"\xef\xbb\xbf" + LINES * 200, "holds JSON objects"),
         ("a.txt", "plain text\n".encode("utf-16-le"), "is UTF-16 text without a byte-order mark .iconv -f utf-16le"),
+        ("a.txt", '"text";"label"\n"ééé";"\x85"\n'.encode("utf-16-le"), "is UTF-16 text without a byte-order mark"),
         ("a.txt", "plain text\n".encode("utf-32"), "is UTF-32 text"),
         (
             "a.txt",
@@ -101,5 +102,12 @@ def test_damaged_bytes_are_counted(tmp_path, caplog, capsys):
     (tmp_path / "vocab.txt").write_text(vocabulary, "utf-8-sig")
     tokenizer = read_tokenizer(tmp_path / "vocab.txt")
     assert tokenizer.pad_id == 0 and tokenizer.encode("line") == [31 + 1]
-    build(str(path), tmp_path / "data", tokenizer, BuildSettings(max_seq_length=32), workers=1, overwrite=False)
+    build(
+        str(path),
+        tmp_path / "data",
+        tokenizer,
+        BuildSettings(max_seq_length=32, held_out_fraction=0),
+        workers=1,
+        overwrite=False,
+    )
     assert "warning: corpus file" in capsys.readouterr().out

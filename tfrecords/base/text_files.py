@@ -11,6 +11,8 @@ import os
 import re
 import zlib
 
+from charset_normalizer import from_bytes
+
 from tfrecords.base.errors import UserError
 
 # A JSON object a line.
@@ -47,45 +49,20 @@ LONGEST_LINE = 1 << 26
 # Bytes of a text that are read to detect its encoding.
 _SAMPLE_BYTES = 1 << 16
 
-# What is common in texts of an encoding: the accented small letters, or the most frequent characters.
-_WEST = set("àáâãäåæçèéêëìíîïñòóôõöøùúûüýßœ‘’“”«»–—€£°§©¿¡")  # noqa: RUF001
-_EAST = set("ąćęłńóśźżčďěňřšťůúýžáéíőűăâîşţľöüäß„”–")  # noqa: RUF001
-_TURKISH = _WEST - set("ýðþ") | set("ığş")
-_RUSSIAN = set("оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфіїє")
-_GREEK = set("αοιετσνηυρπκμλςδγωχθφβξζψάέήίόύώ")
-_HEBREW, _ARABIC = set("אבגדהוזחטיכלמנסעפצקרשתםןףץך"), set("ابتثجحخدذرزسشصضطظعغفقكلمنهوىيةءأإآؤئ")
-_CHINESE = set(
-    "的一是不了在人有我他这個们來中来上大为和国國地到以说時要就出会會可也你对對生能而子那得于着下自之年过過\uff0c。"
-)
-_JAPANESE = set("のにはをたがでてとしれさるいもなかられりこのそくすあっんうまきだよ、。")
-_KOREAN = set("이다는을의에가고하한지로기사도를은들리어아서자나인대그있해라")
-# Codecs, which iconv knows by the same names, with what they are called. Of a tie the first one counts.
-_MANY_BYTES = {
-    "gb18030": ("GB18030", _CHINESE),
-    "big5": ("Big5", _CHINESE),
-    "cp932": ("Shift JIS", _JAPANESE),
-    "euc-jp": ("EUC-JP", _JAPANESE),
-    "cp949": ("EUC-KR", _KOREAN),
+_UNKNOWN = "text in an unknown encoding"
+# Codecs with what they are called; iconv's names have hyphens. Of a tie the first one counts.
+_OF_MANY_BYTES = {"gb18030": "GB18030", "big5": "Big5", "cp932": "Shift JIS", "euc_jp": "EUC-JP", "cp949": "EUC-KR"}
+_WINDOWS = {
+    "cp1252": "Latin-1 or Windows-1252",
+    **{f"cp{number}": f"Windows-{number}" for number in (1250, 1254, 1255, 1253, 1256, 1251)},
+    **{"iso8859_2": "ISO 8859-2", "koi8_r": "KOI8-R"},
+    **_OF_MANY_BYTES,
 }
-_ACCENTS = {
-    "cp1252": ("Latin-1 or Windows-1252", _WEST | {"…"}),
-    "cp1250": ("Windows-1250", _EAST),
-    "iso8859-2": ("ISO 8859-2", _EAST),
-    "cp1254": ("Windows-1254", _TURKISH),
-    "cp850": ("the DOS code page 850", _WEST),
-    "macintosh": ("Mac OS Roman", _WEST),
-}
-_ALPHABETS = {
-    "cp1255": ("Windows-1255", _HEBREW),
-    "cp1253": ("Windows-1253", _GREEK),
-    "cp1256": ("Windows-1256", _ARABIC),
-    "cp1251": ("Windows-1251", _RUSSIAN),
-    "koi8-r": ("KOI8-R", _RUSSIAN),
-    "cp866": ("the DOS code page 866", _RUSSIAN),
-}
-_WIDE = {f"utf-{bits}{order}": f"UTF-{bits}" for bits in (32, 16) for order in ("le", "be")}
-# The commonest characters of languages with thousands of them are a tenth of a text at least, those of others half.
-_FEW, _HALF = 0.1, 0.5
+_OLDER = {"mac_roman": "Mac OS Roman", "cp850": "the DOS code page 850", **_OF_MANY_BYTES}
+# Bytes that are letters on DOS and the Mac, and on Windows seldom.
+_OLDER_LETTER = re.compile(rb"[\x80-\x84\x86-\x90\x98\x9a-\x9f]")
+_LATER_LETTER = re.compile(rb"[\xa0-\xff]")
+_WIDE = ["utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be"]
 
 
 def is_gzipped(path: str | os.PathLike) -> bool:
@@ -120,7 +97,7 @@ def foreign_kind(head: bytes) -> str | None:
     """Returns the kind of a binary, UTF-16 or UTF-32 file from its first bytes, else None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
-    is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
+    is_odd = encoding_of(head) == _UNKNOWN or _has_controls(head) or 4 * head.count(0) > len(head)
     return known or (_wide_kind(head) if is_odd else None)
 
 
@@ -167,7 +144,7 @@ def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
     codec, name = _likeliest(data[start : start + _SAMPLE_BYTES])
     if codec:
         return f"text in another encoding, such as {name} (iconv -f {codec} -t utf-8 converts that)"
-    return "text in an unknown encoding"
+    return _UNKNOWN
 
 
 def holds_json_lines(head: bytes) -> bool:
@@ -209,40 +186,22 @@ def _is_object(line: bytes) -> bool:
 
 
 def _likeliest(data: bytes) -> tuple[str, str]:
-    shares = {}
-    for codec, (_, common) in _MANY_BYTES.items():
-        try:
-            # The last character may be cut off.
-            shares[codec] = _share(codecs.getincrementaldecoder(codec)().decode(data), common)
-        except UnicodeDecodeError:
-            continue
-    table, least = _MANY_BYTES, _FEW
-    if max(shares.values(), default=0) < _FEW:
-        # Accents are letters among others, an alphabet's letters come one after another.
-        runs = re.findall(rb"[\x80-\xff]+", data)
-        table, least = (_ALPHABETS if sum(map(len, runs)) > 2 * len(runs) else _ACCENTS), _HALF
-        shares = {codec: _share(_decoded(b"".join(runs), codec), common) for codec, (_, common) in table.items()}
-    codec = max(shares, key=shares.__getitem__)
-    return (codec, table[codec][0]) if shares[codec] >= least else ("", "")
+    lines = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
+    is_older = 5 * len(_OLDER_LETTER.findall(lines)) > 2 * len(_LATER_LETTER.findall(lines))
+    names = _OLDER if is_older else _WINDOWS
+    order = list(names)
+    # The library's own choice among equally likely ones follows the alphabet, so that French would be Windows-1250.
+    found = [
+        (match.chaos, -match.coherence, order.index(codec), codec)
+        for match in from_bytes(lines, cp_isolation=order, enable_fallback=False)
+        for codec in match.could_be_from_charset
+    ]
+    codec = min(found)[-1] if found else ""
+    return {"mac_roman": "macintosh"}.get(codec, codec.replace("_", "-")), names.get(codec, "")
 
 
 def _wide_kind(head: bytes) -> str | None:
-    for codec, name in _WIDE.items():
-        text = _decoded(head, codec)
-        ascii_share = len(re.findall("[ -~]", text)) / max(len(text), 1)
-        if ascii_share > _HALF or any(
-            _share(text, common) > _FEW for common in (_RUSSIAN, _CHINESE, _JAPANESE, _KOREAN)
-        ):
-            return f"{name} text without a byte-order mark (iconv -f {codec} -t utf-8 converts that)"
+    if match := from_bytes(head, cp_isolation=_WIDE, threshold=0.5, enable_fallback=False).best():
+        codec = match.encoding.replace("_", "").replace("utf", "utf-")
+        return f"{codec[:6].upper()} text without a byte-order mark (iconv -f {codec} -t utf-8 converts that)"
     return None
-
-
-def _decoded(data: bytes, codec: str) -> str:
-    # What iconv calls macintosh, Python calls mac_roman.
-    return data.decode("mac_roman" if codec == "macintosh" else codec, "replace")
-
-
-def _share(text: str, common: set[str]) -> float:
-    characters = _NOT_ASCII.findall(text)
-    found = sum(1 if one in common else 0.6 * (one.lower() in common) for one in characters)
-    return found / max(len(characters), 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.tasks.values import LARGEST
+from albert_tf.tasks.tables.values import LARGEST
 from tfrecords.base import files
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError

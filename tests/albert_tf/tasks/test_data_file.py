@@ -14,10 +14,10 @@ import pytest
 from absl import flags
 
 from albert_tf import run_finetuning
-from albert_tf.tasks.data_file import FileOptions, open_data_file
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.data_file import FileOptions, open_data_file
 from tests.albert_tf.refusals import lines
 from tests.conftest import ROOT
 from tfrecords.base.errors import UserError
@@ -127,10 +127,18 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
         opened(path)
 
 
+def test_utf8_is_read_as_nothing_else_however_late_its_first_accent_is(tmp_path):
+    content = ("text,label\n" + "a,x\nb,y\n" * 2000 + "é,x\né,y\n").encode()
+    # Damaged bytes among others make no other encoding of it.
+    for damage in (b"", b"\xe9,x\n"):
+        with pytest.raises(UserError, match="is UTF-8, not latin-1; leave out --encoding"):
+            opened(tmp_path / "a.csv", content + damage, encoding="latin-1")
+
+
 @pytest.mark.parametrize("encoding", ["", "cp1252"])
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
     """And a damaged archive."""
-    monkeypatch.setattr("albert_tf.tasks.encodings.LONGEST_LINE", 2**16)
+    monkeypatch.setattr("albert_tf.tasks.tables.lines.LONGEST_LINE", 2**16)
     whole = (table() + "x" * 2**17).encode(encoding or "utf-8")
     damaged = bytearray(gzip.compress(table().encode(encoding or "utf-8")))
     damaged[len(damaged) // 3] ^= 0xFF
@@ -211,7 +219,7 @@ def test_a_text_and_its_other_spelling_or_order_are_on_one_side(tmp_path, spelli
 
 
 def test_of_all_rows_one_label_in_thousand_is_held_out_too():
-    from albert_tf.tasks.data_file import hold_out
+    from albert_tf.tasks.tables.data_file import hold_out
 
     labels = [("rare",) if number < 20 else ("often",) for number in range(20_000)]
     held_out = hold_out(np.random.default_rng(0).permutation(20_000), labels, 0.1)

@@ -19,8 +19,8 @@ from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
-from albert_tf.tasks.pair_file import PairExample, keys_of, open_pairs
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.pair_file import PairExample, keys_of, open_pairs
 from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order
 from tests.albert_tf.refusals import changed, lines
@@ -83,7 +83,7 @@ x,y\na,b\n | => 'a.csv' line 1: no column is the anchor; it has 'x', 'y'; give -
 anchor^positive\na^b\n | => no column is the anchor; .* if '\^' separates its columns, write commas
 anchor,y\na,b\n | => loss=multiple_negatives_ranking needs a column of a positive; it has .* give --second_text_column=
 anchor,negative\na,b\n | => no column is the positive; .* give --second_text_column=
-query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; give --second_text_column=
+query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; .* give --second_text_column=
 anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative; .*mine_negatives
 anchor,positive\na,b\n | --loss=cosent => --loss=cosent needs a column of scores of the pairs; give --label_column
 anchor,positive\na,b\n | --loss=mse => --loss=mse needs an embedder to learn from; give --teacher

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.table_files import find_table
-from albert_tf.tasks.tables import read_table, write_table
+from albert_tf.tasks.tables.folders import find_table
+from albert_tf.tasks.tables.reading import read_table, write_table
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 
@@ -38,6 +38,11 @@ def test_csv_cells_come_back_as_they_were(tmp_path_factory, rows):
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["a", "b"], ["first", "row"], *rows])
     assert values(read_table(path)) == [["first", "row"], *rows]
+
+
+def test_columns_without_a_name_are_read(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label,,\nx,1,,\n")
+    assert next(read_table(tmp_path / "a.csv").rows).values == {"text": "x", "label": "1", "": ""}
 
 
 def test_lines_of_a_csv_with_line_feeds_in_cells_and_of_json(tmp_path):

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.tasks.cells import is_list, listed
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.table_files import warn_of_unused
-from albert_tf.tasks.tables import read_table
+from albert_tf.tasks.tables.folders import warn_of_unused
+from albert_tf.tasks.tables.reading import read_table
+from albert_tf.tasks.tables.values import is_list, listed
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 
@@ -38,7 +38,7 @@ def read(folder, name, content, task="classification"):
 JSON = "".join(json.dumps(dict(zip(HEADER, row))) + "\n" for row in ROWS)
 READ = {
     "train.csv": [written(";"), written("\t"), written("|"), "\ufeff" + written(";"), "sep=^\n" + written("^"),
-                  '"sep=\t"\n' + written("\t")],
+                  written(";").encode("utf-16"), '"sep=\t"\n' + written("\t")],
     "train.tsv": [written(","), written("\t"), written("\t", csv.QUOTE_ALL)],
     "train.TSV": [written(";")],
     **{f"train{end}": [JSON] for end in (".ndjson", ".jsonlines", ".jl", ".JSONL", ".json")},
@@ -57,6 +57,7 @@ AS_TEXT = [
     ('"Hello\t0\nworld"\t1\nno\t1\n', ['"Hello', 'world"', "no"], True),
     ('"Hello\t0\nworld\t1\nno\t1\n', ['"Hello', "world", "no"], False),
     ('5" wide\t0\n"so ""it"" is"\t1\nno\t1\n', ['5" wide', '"so ""it"" is"', "no"], False),
+    ('"a\u2028""b"""\t0\nno\t1\nno\t1\n', ['a\u2028"b"', "no", "no"], False),
     # Marks that are text would leave a row of three cells.
     ('"Hello\t0"\t0\n"no"\t1\nno\t1\n', ["Hello\t0", "no", "no"], False),
 ]
@@ -71,6 +72,17 @@ def test_quotation_marks_between_tabs_are_text_unless_all_are_as_pandas_writes_t
     assert ("line 2: a cell begins and ends with a quotation mark" in caplog.text) == doubtful
     (tmp_path / "glue.tsv").write_text(written("\t", csv.QUOTE_ALL))
     assert read_table(tmp_path / "glue.tsv", published=True).columns == ('"text"', '"label"')
+
+
+def test_quoted_names_and_cells_of_several_lines_show_that_marks_quote(tmp_path, caplog):
+    for content, text in (
+        ('"text"\t"label"\n"a"\t"1"\n', "a"),
+        ('text\n"a\n\tb\nc"\n', "a\n\tb\nc"),
+        ('sep=\t\ntext\tlabel\n"a"\t1\n', '"a"'),
+    ):
+        (tmp_path / "a.tsv").write_text(content)
+        assert next(read_table(tmp_path / "a.tsv").rows).values["text"] == text
+    assert "line 3: a cell begins and ends with a quotation mark" in caplog.text
 
 
 def test_one_column_may_hold_any_separator(tmp_path):

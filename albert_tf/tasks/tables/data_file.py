@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.tasks import parquet
-from albert_tf.tasks.columns import find_column, kind_of_labels
-from albert_tf.tasks.encodings import check_encoding
-from albert_tf.tasks.table_files import no_table_hint
-from albert_tf.tasks.table_format import SEPARATED
-from albert_tf.tasks.tables import DataRow, Table, read_table
-from albert_tf.tasks.values import check_known, names_of, tagged_words, text_of
+from albert_tf.tasks.tables.columns import find_column, kind_of_labels
+from albert_tf.tasks.tables.folders import no_table_hint
+from albert_tf.tasks.tables.lines import check_encoding
+from albert_tf.tasks.tables.reading import PARQUET, SEPARATED, DataRow, Table, read_table
+from albert_tf.tasks.tables.values import check_known, names_of, tagged_words, text_of
 from tfrecords.base.errors import UserError, printable
 from tfrecords.base.text_files import JSON_LINES, ending
 
-ENDINGS = (*SEPARATED, *JSON_LINES, parquet.ENDING)
+ENDINGS = (*SEPARATED, *JSON_LINES, PARQUET)
 _WRITTEN_AS_FLOAT = re.compile(r"\A(-?\d+)\.0+\Z")
 MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
 

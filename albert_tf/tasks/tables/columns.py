@@ -5,24 +5,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.tasks import cells
-from albert_tf.tasks.table_format import other_separator
-from albert_tf.tasks.values import label_text
+from albert_tf.tasks.tables.reading import other_separator
+from albert_tf.tasks.tables.values import label_text, listed
 from tfrecords.base.errors import UserError
 
-# Names that identify a column, in any case. The first of each wins if there are others.
-TEXT_NAMES = (
-    *("text", "sentence", "review", "body", "content", "message", "comment", "tweet", "document", "description"),
-    *("utterance", "review_text", "reviewtext", "review_body", "comment_text", "satz", "rezension", "kommentar"),
-    *("nachricht", "inhalt", "beschreibung", "tokens", "words"),
-)
-LABEL_NAMES = (
-    *("label", "class", "target", "sentiment", "category", "labels", "rating", "score", "stars", "intent", "topic"),
-    *("polarity", "y", "klasse", "kategorie", "stimmung", "thema", "sterne", "tags", "ner_tags"),
-)
-_ROLES = {"text": TEXT_NAMES, "label": LABEL_NAMES}
-# Of pairs of texts.
-_PAIR_ROLES = {
+# Names that identify a column, in any case. The role itself wins if there are others.
+_ROLES = {
+    "text": (
+        *("text", "sentence", "review", "body", "content", "message", "comment", "tweet", "document", "description"),
+        *("utterance", "review_text", "reviewtext", "review_body", "comment_text", "satz", "rezension", "kommentar"),
+        *("nachricht", "inhalt", "beschreibung", "tokens", "words"),
+    ),
+    "label": (
+        *("label", "class", "target", "sentiment", "category", "labels", "rating", "score", "stars", "intent"),
+        *("topic", "polarity", "y", "klasse", "kategorie", "stimmung", "thema", "sterne", "tags", "ner_tags"),
+    ),
+    # Of pairs of texts.
     "anchor": ("anchor", "query", "question", "sentence1", "sentence_1", "sentence_a", "text1", "premise", "text"),
     "positive": (
         *("positive", "answer", "passage", "document", "sentence2", "sentence_2", "sentence_b", "text2"),
@@ -40,26 +38,24 @@ def find_column(path: Path, columns: Sequence[str], role: str, flag: str = "") -
     'Review'
     """
     names, there = _ROLES[role], ", ".join(map(repr, columns))
+    flag = f"--{flag or f'{role}_column'}=..."
     found = [column for column in columns if column.strip().casefold() in names]
     exact = [column for column in found if column.strip().casefold() == role]
     if len(exact) == 1 or len(found) == 1:
         return (exact or found)[0]
-    flag = f"--{flag or f'{role}_column'}=..."
     if found:
         several = " and ".join(map(repr, found))
         raise UserError(f"'{path}' line 1: {several} may each be the {role}; it has {there}; give {flag}")
-    separator = other_separator(columns)
-    fix = separator or f"give {flag}, or put a line of names above the first row if there is none"
+    fix = other_separator(columns) or f"give {flag}, or put a line of names above the first row if there is none"
     like = ", ".join(names[1:5])
     raise UserError(f"'{path}' line 1: no column '{role}', nor {like} or the like; it has {there}; {fix}")
 
 
 def optional_column(path: Path, columns: Sequence[str], role: str, flag: str) -> str:
     """Returns the column whose name marks it as `role` ("anchor", "positive" or "score"), or "" without one."""
-    found = [column for column in columns if column.strip().casefold() in _PAIR_ROLES[role]]
-    if len(found) > 1 and found[0].strip().casefold() != role:
-        raise UserError(f"'{path}' line 1: {' and '.join(map(repr, found))} may each be the {role}; give --{flag}=...")
-    return found[0] if found else ""
+    if not any(column.strip().casefold() in _ROLES[role] for column in columns):
+        return ""
+    return find_column(path, columns, role, flag)
 
 
 class Labels(NamedTuple):
@@ -81,7 +77,7 @@ def kind_of_labels(values: Iterable[Any]) -> Labels:
     """
     marks, is_fraction, is_decimal, is_empty = set[str](), False, False, True
     for value in values:
-        if cells.listed(value) is not None:
+        if listed(value) is not None:
             return Labels("multilabel")
         # Reading reports an empty cell with its line.
         if value is None or value != value or value == "":

@@ -25,29 +25,32 @@ def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> P
 def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
     """Returns the files with one of the suffixes, by their names without suffix."""
     found: dict[str, list[Path]] = {}
-    for path in folder.glob(f"{glob.escape(stem)}*"):
+    for path in sorted(folder.glob(f"{glob.escape(stem)}*")):
         of_name = path.name[: len(path.name) - len(ending(path)) - 3 * is_gzipped(path)]
         if ending(path) in suffixes and path.is_file() and of_name == (stem or of_name):
             found.setdefault(of_name, []).append(path)
-    for paths in found.values():
+    for of_name, paths in found.items():
         # A .json file next to another table may be anything.
-        paths[:] = [path for path in paths if ending(path) != ".json"] or paths
-        paths.sort(key=lambda path: (suffixes.index(ending(path)), path.name))
-        if len(paths) > 1:
-            raise UserError(f"'{folder}' holds {' and '.join(path.name for path in paths)}; keep the one that is meant")
-    return {of_name: paths[0] for of_name, paths in sorted(found.items(), key=lambda item: f"{item[0]}.")}
+        tables = [path for path in paths if ending(path) != ".json"] or paths
+        if len(tables) > 1:
+            tables.sort(key=lambda path: suffixes.index(ending(path)))
+            raise UserError(
+                f"'{folder}' holds {' and '.join(path.name for path in tables)}; keep the one that is meant"
+            )
+        found[of_name] = tables
+    return {of_name: path for of_name, (path,) in found.items()}
 
 
 _NO_TABLES = {
-    (".xlsx", ".xls", ".ods"): "; save the sheet as CSV",
-    (".feather", ".arrow", ".orc"): "; save it as Parquet",
-    (".zip", ".tar", ".7z", ".bz2", ".xz", ".zst"): "; unpack it, or pack it as .gz",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "; save the sheet as CSV"),
+    **dict.fromkeys((".feather", ".arrow", ".orc"), "; save it as Parquet"),
+    **dict.fromkeys((".zip", ".tar", ".7z", ".bz2", ".xz", ".zst"), "; unpack it, or pack it as .gz"),
 }
 
 
 def no_table_hint(path: Path) -> str:
     """Returns how to convert a file to a readable table, or ""."""
-    return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
+    return _NO_TABLES.get(ending(path), "")
 
 
 # Possible names of the files of a user's own data, by split.

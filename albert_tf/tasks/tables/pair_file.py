@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.choices import PAIR_LOSSES
-from albert_tf.tasks.columns import optional_column
-from albert_tf.tasks.data_file import FileOptions, columns_of, some_held_out, text_key
-from albert_tf.tasks.table_files import find_table, own_stems, train_file
-from albert_tf.tasks.table_format import other_separator
-from albert_tf.tasks.tables import DataRow, Table, read_table
-from albert_tf.tasks.values import number_of, text_of
+from albert_tf.tasks.tables.columns import optional_column
+from albert_tf.tasks.tables.data_file import FileOptions, columns_of, some_held_out, text_key
+from albert_tf.tasks.tables.folders import find_table, own_stems, train_file
+from albert_tf.tasks.tables.reading import DataRow, Table, other_separator, read_table
+from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_json_lines
 

@@ -1,17 +1,74 @@
 """Values of table cells; a wrong one raises a UserError that names the line."""
 
+import ast
 import decimal
+import json
 import math
 import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from albert_tf.tasks import cells
-from albert_tf.tasks.tables import DataRow, Table
+from albert_tf.tasks.tables.reading import DataRow, Table
 from tfrecords.base.errors import UserError
 
 # The largest number that float32, in which models learn, holds.
 LARGEST = 3.4028234663852886e38
+
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
+# numpy's own strings are written np.str_('a').
+_ITEM = rf"(?:np\.str_\({_QUOTED}\)|{_QUOTED})"
+# ['a', 'b'], numpy's ['a' 'b'], ('a', 'b'); perhaps as array(['a', 'b'], dtype=object).
+_ARRAY = re.compile(r"array\((.*?)(?:,\s*dtype=[^()]*)?\)", re.DOTALL)
+_LIST = re.compile(
+    rf"\[\s*(?:{_ITEM}(?:(?:\s*,\s*|\s+){_ITEM})*+\s*,?)?\s*\]|\(\s*{_ITEM}\s*,\s*(?:{_ITEM}\s*,?\s*)*+\)", re.DOTALL
+)
+_STRINGS = re.compile(_QUOTED, re.DOTALL)
+# Numbers, words without quotes and lists in lists; an object, a set.
+_OTHER_LIST = re.compile(r"\[(?:[\d\s.,eE+-]*|[^\[\]]*(?:,|\.\.\.)[^\[\]]*|\s*[\[{].*)\]|\{.*[:,].*\}|\{\}", re.DOTALL)
+# Quoted strings in brackets that are no list of them: lists of lists, and what numpy shortened by ... in the middle.
+_UNREADABLE = re.compile(r"""\[[\s\[]*['"].*['"][\s\]]*\]""", re.DOTALL)
+
+
+def listed(value: Any) -> list | None:
+    """Returns the list in a cell, as it is or as JSON, Python (pandas) and numpy write it; None if there is no list.
+
+    >>> listed("['B-LOC', 'O']"), listed("['B-LOC' 'O']"), listed('["B-LOC", "O"]'), listed("a [b] c")
+    (['B-LOC', 'O'], ['B-LOC', 'O'], ['B-LOC', 'O'], None)
+    """
+    if isinstance(value, list):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if array := _ARRAY.fullmatch(text):
+        text = array[1].strip()
+    if not text.startswith(("[", "(")):
+        return None
+    try:
+        # JSON's escapes are not all Python's.
+        found = json.loads(text)
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            return found
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return [ast.literal_eval(item) for item in _STRINGS.findall(text)] if _LIST.fullmatch(text) else None
+    except (ValueError, SyntaxError):
+        return None
+
+
+def is_list(value: Any) -> bool:
+    """Returns whether a cell is a list or object, or the text of one.
+
+    >>> [is_list(value) for value in ([0, 1], "[0 1]", "{'a': 1}", "[B-LOC, O]", "[OTHER]", "a [b], c")]
+    [True, True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return listed(value) is not None or bool(_OTHER_LIST.fullmatch(value.strip()))
+    return isinstance(value, list | dict)
+
+
+def label_text(value: Any) -> str:
+    """Returns a class from JSON as text: 1 as "1", true as "true"."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) -> str:
@@ -34,15 +91,10 @@ def check_known(table: Table, row: DataRow, what: str, names: Iterable[str], kno
         raise table.wrong(row, f"{what} '{unknown[0]}' is none of those trained on: {', '.join(known)}")
 
 
-def label_text(value: Any) -> str:
-    """Returns a class from JSON as text: 1 as "1", true as "true"."""
-    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def class_of(table: Table, row: DataRow, column: str) -> str:
     """Returns a row's class; raises UserError for a list."""
     value = row.values[column]
-    if cells.is_list(value):
+    if is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
         raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label, or --task=multilabel")
     # pandas writes NaN and null where a cell was empty.
@@ -78,7 +130,7 @@ def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, hi
 def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
     """Returns the names of a row's labels, which must differ."""
     value = row.values[column]
-    names = cells.listed(value)
+    names = listed(value)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise table.wrong(row, f"{column} {value!r} is no list of names", """write names, as ["joy", "anger"] or []""")
     if len(set(names)) < len(names):
@@ -86,12 +138,16 @@ def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
     return names
 
 
-def words_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns the words of a row: a list, or a text split at white space."""
+def words_of(table: Table, row: DataRow, column: str, are_tags: bool = False) -> list[str]:
+    """Returns the words of a row: a list, or a text split at white space; raises UserError for tags as [O, B-PER]."""
     value = row.values[column]
-    words = cells.listed(value)
+    words = listed(value)
     if words is None and isinstance(value, str):
-        if cells.UNREADABLE.fullmatch(value.strip()):
+        # Split at white space it would give tags such as [B-LOC, with a bracket and a comma.
+        if are_tags and is_list(value):
+            fix = """write names, as ["B-LOC", "O"] or separated by spaces"""
+            raise table.wrong(row, f"{column} {value!r} is a list without quoted names", fix)
+        if _UNREADABLE.fullmatch(value.strip()):
             raise table.wrong(row, f"{column} is a list in a list, or not all of one", "write all words in one list")
         words = value.split()
     if not (words and all(isinstance(word, str) for word in words)):
@@ -99,19 +155,9 @@ def words_of(table: Table, row: DataRow, column: str) -> list[str]:
     return words
 
 
-def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns a row's tags; raises UserError for a text such as [O, B-PER]."""
-    value = row.values[column]
-    if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
-        # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
-        fix = """write names, as ["B-LOC", "O"] or separated by spaces"""
-        raise table.wrong(row, f"{column} {value!r} is a list without quoted names", fix)
-    return words_of(table, row, column)
-
-
 def tagged_words(table: Table, row: DataRow, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
     """Returns the words of a row and equally many tags."""
-    words, tags = words_of(table, row, text_column), tags_of(table, row, label_column)
+    words, tags = words_of(table, row, text_column), words_of(table, row, label_column, are_tags=True)
     if len(tags) != len(words):
         raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
     if any("," in tag.strip(",") and tag.count(",") == word.count(",") for word, tag in zip(words, tags)):
@@ -124,7 +170,7 @@ def names_of(kind: str, table: Table, row: DataRow, column: str) -> tuple[str, .
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))
     if kind == "tagging":
-        return tuple(sorted(set(tags_of(table, row, column))))
+        return tuple(sorted(set(words_of(table, row, column, are_tags=True))))
     if kind == "regression":
         number_of(table, row, column)
         return ()

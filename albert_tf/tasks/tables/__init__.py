@@ -1,0 +1,1 @@
+"""Readers of tables and of the files of a user's own data."""
