@@ -28,7 +28,8 @@ IMAGE = (Path(serving.__file__).parent / "deploy" / "Dockerfile").read_text()
 def write_version(folder, **exported):
     (folder / "assets.extra").mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(b"")
-    write_json(folder / "assets.extra" / "manifest.json", {"export": exported})
+    described = {"format_version": 2, "export": exported, "config": {}, "versions": {}, "created": ""}
+    write_json(folder / "assets.extra" / "manifest.json", described)
 
 
 @pytest.fixture

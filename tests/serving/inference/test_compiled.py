@@ -40,7 +40,7 @@ def outputs_of(encoder):
 
 
 # More than 5 s: XLA compiles two lengths, each with an early exit.
-@encoders_mostly_slow("albert", "windows", "halting streams", "relative, extended")
+@encoders_mostly_slow("albert", "windows", "halting plan", "relative, extended")
 def test_short_rows_have_the_usual_numbers_or_the_extension_is_refused_by_name(changes):
     keras_encoder = make_keras(**changes)
     refused = {"step_signal", "halting"} & changes.keys()

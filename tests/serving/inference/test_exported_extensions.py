@@ -61,9 +61,9 @@ def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "compute"),
     [
-        ("scaled, low rank", "float32"),
+        ("plan, low rank", "float32"),
         ("low rank, gated", "int8"),
-        pytest.param("scaled, low rank", "bfloat16", marks=needs_avx512),
+        pytest.param("plan, low rank", "bfloat16", marks=needs_avx512),
     ],
 )
 def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_model(name, compute, products_anywhere):
@@ -80,7 +80,7 @@ def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_mod
     assert 1 - cosines[1] < max(1.5 * (1 - cosines[0]), 1e-6)
 
 
-@pytest.mark.parametrize("name", ["rms, rotary, no bias", "halting streams", "all", "low rank, gated"])
+@pytest.mark.parametrize("name", ["rms, rotary, no bias", "halting plan", "all", "low rank, gated"])
 def test_faster_forms_have_the_numbers_of_plain_ones(name, monkeypatch):
     encoder, batch = make_keras(**ENCODERS[name]), make_batch()
     faster = both(make_encoder(encoder))(*batch[:3])

@@ -25,8 +25,8 @@ from tests.serving.inference.encoders import (
 
 
 @encoders_mostly_slow(
-    *("albert", "modern", "pre, gated, no bias", "windows alone, rotary", "low rank, gated", "halting streams"),
-    *("distance buckets", "scaled, low rank", "all", "relative, one-directional", "relative, extended"),
+    *("albert", "modern", "pre, gated, no bias", "windows alone, rotary", "low rank, gated", "halting plan"),
+    *("distance buckets", "plan, low rank", "all", "relative, one-directional", "relative, extended"),
 )
 def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
     """In batches and of a row alone, padding skipped and computed, with the products of either kind of CPU."""
@@ -64,7 +64,7 @@ FEWER_BITS = """
 bfloat16 | albert | latency
 bfloat16 | pre, rms | throughput
 bfloat16 | low rank, gated | latency
-bfloat16 | halting streams | latency
+bfloat16 | halting plan | latency
 bfloat16 | all | throughput
 bfloat16 | relative, one-directional | latency
 int8 | albert | throughput
@@ -76,7 +76,7 @@ int8 | relative, one-directional | throughput
 int8_vnni | albert | latency
 """
 MARKS = {"bfloat16": [needs_avx512], "int8_vnni": [needs_vnni]}
-SLOW = {("bfloat16", "halting streams"), ("int8", "pre, rms"), ("int8", "low rank, gated")}
+SLOW = {("bfloat16", "halting plan"), ("int8", "pre, rms"), ("int8", "low rank, gated")}
 ROWS = [line.split(" | ") for line in FEWER_BITS.strip().splitlines()]
 fewer_bits = pytest.mark.parametrize(
     ("compute", "name", "hint"),
