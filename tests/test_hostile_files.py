@@ -401,7 +401,7 @@ def test_names_that_leave_their_folder(name, tmp_path):
         json.dumps({"format_version": 3, "masking": "static", "splits": {"train": split, "eval": split}})
     )
     refused(read_folder, folder, said)
-    (folder / "manifest.json").write_text(json.dumps({"job": {}, "tables": {"a.jsonl": name}}))
+    (folder / "manifest.json").write_text(json.dumps({"job": {}, "sample": {}, "tables": {"a.jsonl": name}}))
     refused(read_records, folder, said)
     # A half of a character, which UTF-8 has no bytes for, is an escape.
     (folder / "modules.json").write_text(json.dumps([{"type": "x.Transformer", "path": name}]))
