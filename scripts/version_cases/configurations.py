@@ -14,7 +14,7 @@ ROBERTA = dict(
     sharing="none", embedding_size=8, position_offset=2, type_vocab_size=1, hidden_act="gelu_erf", layer_norm_eps=1e-5
 )
 SIX = dict(
-    step_signal="sinusoid", halting="act", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x2",
+    step_signal="sinusoid", halting="act", depth_lora_rank=2, depth_plan="1+1x2",
     attention_window=2, global_attention_every=2, position_type="rotary",
 )  # fmt: skip
 EQUILIBRIUM = dict(equilibrium_tolerance=0.0, equilibrium_max_steps=4)
@@ -51,8 +51,6 @@ NORMS = {
 EXTENSIONS = {
     "step signal learned": dict(step_signal="learned"),
     "step signal sinusoid": dict(step_signal="sinusoid"),
-    "hyper-connections 2": dict(hyper_connections=2),
-    "hyper-connections 3 pre norm": dict(hyper_connections=3, norm_position="pre"),
     "low rank": dict(depth_lora_rank=2),
     "low rank attention": dict(depth_lora_rank=2, depth_lora_target="attention", sharing="attention"),
     "low rank ffn plan": dict(depth_lora_rank=1, depth_lora_target="ffn", depth_plan="1+1x2"),
@@ -78,7 +76,7 @@ XLNET = {
     "relative uni clamped": RELATIVE | dict(attention_type="uni", clamp_length=3),
     "relative memory": RELATIVE | dict(memory_length=6),
     "relative memory reuse": RELATIVE | dict(memory_length=4, reuse_length=3, clamp_length=5),
-    "relative signals": RELATIVE | dict(step_signal="learned", hyper_connections=2),
+    "relative signals": RELATIVE | dict(step_signal="learned"),
     "relative low rank": RELATIVE | dict(depth_lora_rank=2),
     "relative pre glu": RELATIVE | dict(norm_position="pre", feed_forward="glu"),
     "relative equilibrium": RELATIVE | dict(equilibrium_solver="anderson") | EQUILIBRIUM,
@@ -91,7 +89,6 @@ XLNET = {
 CONFIGURATIONS = PLAIN | NORMS | EXTENSIONS | XLNET
 # One of every kind, for what takes longer: graphs, JAX, mixed precision.
 OF_EACH_KIND = (
-    "albert", "bert", "roberta", "modern rotary", "random depth", "hyper-connections 2", "low rank", "halting act",
     "window global", "six at once", "fixed point phantom", "anderson implicit", "relative uni clamped", "xlnet",
     "mpnet",
 )  # fmt: skip

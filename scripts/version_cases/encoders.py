@@ -52,15 +52,6 @@ def cases(folders: Folders, what: str) -> Iterator[Case]:
                 yield f"graph of three steps, {name}, {walk}", steps, name, walk
             if name in IN_EVERY_WALK:
                 yield f"graph in mixed bfloat16, {name}", functools.partial(steps, name, dtype="mixed_bfloat16")
-    if what == "jax":
-        for name in OF_EACH_KIND:
-            yield f"jitted gradients, {name}", jax_gradients, name, WALKS[0]
-        for name in ("albert", "halting act", "xlnet"):
-            for walk in WALKS[1:]:
-                yield f"jitted gradients, {name}, {walk}", jax_gradients, name, walk
-        for name in ("albert", "modern rotary", "xlnet"):
-            yield f"jitted, mixed bfloat16, {name}", jax_gradients, name, WALKS[0], "mixed_bfloat16"
-            yield f"three steps, {name}", steps, name
 
 
 def walks_of(name: str) -> tuple[str, ...]:
@@ -196,24 +187,3 @@ def steps(name: str, walk: str = "unrolled", dtype: str = "float32", eagerly: bo
         f"optimizer/{short(v.path)}": np.asarray(keras.ops.convert_to_numpy(v)) for v in model.optimizer.variables
     }
     return found | numbers(model(features) if eagerly else model.predict_on_batch(features), "answer")
-
-
-def jax_gradients(name: str, walk: str, dtype: str = "float32") -> dict[str, np.ndarray]:
-    """As `gradients`, jitted under JAX."""
-    import jax
-    import keras
-
-    encoder = make(name, walk, dtype)
-    batch = {key: jax.numpy.asarray(value) for key, value in last_batch(name, encoder.config).items()}
-    trained, others = encoder.trainable_variables, encoder.non_trainable_variables
-
-    def loss_of(values, state):
-        mapping = [*zip(trained, values), *zip(others, state)]
-        with keras.StatelessScope(mapping, collect_losses=True) as scope:
-            outputs = encoder(batch, training=True)
-        return weighed(outputs) + sum(scope.losses, 0.0), outputs
-
-    values, state = ([variable.value for variable in group] for group in (trained, others))
-    (loss, outputs), found = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(values, state)
-    by_name = {short(variable.path): gradient for variable, gradient in zip(trained, found)}
-    return numbers(outputs, "outputs") | numbers(loss, "loss") | numbers(by_name, "gradients")

@@ -22,7 +22,7 @@ PADDING = ("skipped", "computed")
 LENGTH = 24
 # Heads that have a form for serving; by text those whose answers hang on strings most.
 HEADS = (
-    "classifier", "exiting classifier", "learned classifier", "regressor", "token classifier", "spans",
+    "classifier", "exiting classifier", "regressor", "token classifier", "spans",
     "exiting regressor", "exiting token classifier", "joint spans", "multiple choice", "embedder", "cls embedder",
     "encoder", "pretrainer",
 )  # fmt: skip
@@ -30,12 +30,12 @@ BY_TEXT = ("classifier", "spans", "token classifier", "multiple choice", "pretra
 CONFIGURATIONS = {
     "float32": (
         "bert", "sharing ffn", "inner groups", "word factorization", "roberta", "modern rotary", "no bias", "glu",
-        "epsilon", "plan", "step signal learned", "hyper-connections 2", "low rank", "halting act", "halting act_t2t",
+        "epsilon", "plan", "step signal learned", "low rank", "halting act", "halting act_t2t",
         "window global", "six at once", "fixed point tolerance", "anderson phantom", "relative uni clamped",
         "relative untied", "xlnet", "random depth",
     ),
     "int8": (
-        "bert", "roberta", "modern rotary", "low rank", "hyper-connections 2", "window global", "xlnet", "epsilon",
+        "bert", "roberta", "modern rotary", "low rank", "window global", "xlnet", "epsilon",
     ),
 }  # fmt: skip
 CONFIGURATIONS["bfloat16"] = CONFIGURATIONS["int8"]

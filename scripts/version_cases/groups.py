@@ -39,7 +39,6 @@ class Group(NamedTuple):
     environment: dict[str, str] = {}
 
 
-_JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 # The longest first, so that no core waits at the end for one of them.
 GROUPS = {
     "exports": Group("exports", "exports of every kind: answers, nodes by type", {"compute": "float32"}),
@@ -51,11 +50,9 @@ GROUPS = {
     "pretraining": Group("training", "runs of pre-training, and resumed ones", {"what": "pretraining"}),
     "finetuning": Group("training", "runs of fine-tuning, and resumed ones", {"what": "finetuning"}),
     "compression": Group("training", "runs of compression, and resumed ones", {"what": "compression"}),
-    "jax-runs": Group("training", "runs of pre-training under JAX", {"what": "jax"}, _JAX),
     "encoders": Group("encoders", "every configuration: forward, gradients, bfloat16", {"what": "gradients"}),
     "steps": Group("encoders", "every configuration: three training steps with dropout", {"what": "steps"}),
     "graphs": Group("encoders", "one configuration of each kind in graphs, by every walk", {"what": "graphs"}),
-    "jax": Group("encoders", "the same under JAX: forward, gradients, steps", {"what": "jax"}, _JAX),
     "models": Group("models", "every head: answers, gradients, steps"),
     "stored": Group("stored", "names on disk; .keras written before and read after; other formats"),
     "records": Group("records", "records, manifests, batches of readers"),

@@ -33,12 +33,11 @@ def heads() -> dict[str, tuple[Callable, dict[str, Any], Any]]:
     """Returns for each head how it is made of an encoder, a batch, and labels where its loss is the task's."""
     from_encoder = {name: take(f"Albert{name}") for name in ("Classifier", "Regressor", "TokenClassifier")}
     classifier, regressor, tagger = from_encoder.values()
-    spans, learned = take("AlbertSpanPredictor"), take("LearnedExit")
+    spans = take("AlbertSpanPredictor")
     return {
         "encoder": (lambda encoder: encoder, BATCH, None),
         "classifier": (lambda e: classifier(e, 3, labels=["bad", "good", "odd"]), BATCH, LABELS),
         "exiting classifier": (lambda e: classifier(e, 3, early_exit=True), BATCH, LABELS),
-        "learned classifier": (lambda e: classifier(e, 3, early_exit=learned(0.3, 0.7)), BATCH, LABELS),
         "regressor": (regressor, BATCH, LABELS.astype("float32")),
         "exiting regressor": (lambda e: regressor(e, early_exit=True), BATCH, LABELS.astype("float32")),
         "token classifier": (lambda e: tagger(e, 3), BATCH, TAGS),
@@ -185,7 +184,7 @@ def uneven_parts() -> dict[str, np.ndarray]:
 def early_answers() -> dict[str, np.ndarray]:
     """What rows that may leave early answer, by every rule."""
     found = {}
-    rules = {"exiting classifier": ("confidence", "patience", "movement"), "learned classifier": ("learned",)}
+    rules = {"exiting classifier": ("confidence", "patience", "movement")}
     rules |= {"exiting token classifier": ("confidence", "movement"), "exiting regressor": ("patience",)}
     for head, names in rules.items():
         model = make(head)

@@ -34,7 +34,7 @@ def cases(folders: Folders) -> Iterator[Case]:
     for optimizer in ("lamb", "adamw", "muon"):
         yield f".keras of a model in training, {optimizer}", trained_file, optimizer, folders
     yield "weights alone", weights_file, folders
-    for form in ("official", "huggingface", "keras_hub"):
+    for form in ("official", "huggingface"):
         for name in ("albert", "bert", "roberta", "mpnet", "xlnet published"):
             yield f"{form}, {name}", other_format, form, name, folders
     yield "a folder and its texts", folder_of_texts, folders

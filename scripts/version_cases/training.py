@@ -22,7 +22,7 @@ CONFIG = SIZES | {"vocab_size": len(PIECES), "num_hidden_layers": 2, "max_positi
 CONFIGS = {
     "albert": {},
     "modern": MODERN | {"position_type": "rotary"},
-    "halting": {"halting": "act", "step_signal": "learned", "hyper_connections": 2},
+    "halting": {"halting": "act", "step_signal": "learned"},
     "equilibrium": {"equilibrium_solver": "anderson", "equilibrium_max_steps": 6},
     "random depth": {"random_depth_min": 1},
     "xlnet": {"position_type": "relative", "sharing": "none", "untie_biases": True},
@@ -63,7 +63,6 @@ FINETUNINGS = {
         "--nolength_buckets",
     ),
     "exits": ("classification", "classes", "--early_exit"),
-    "learned exits": ("classification", "classes", "--learned_exit"),
     "numbers": ("regression", "numbers", "--second_text_column=other"),
     "tags": ("tagging", "tags"),
     "squad1": ("squad1", "squad"),
@@ -88,9 +87,6 @@ def cases(folders: Folders, what: str) -> Iterator[Case]:
         for name in RESUMED_PRETRAININGS:
             yield f"resumed pre-training, {name}", resumed, what, name, folders
         yield "analysis", analysis, folders
-    if what == "jax":
-        for name in ("lamb", "adamw, parts", "permutation"):
-            yield f"pre-training under JAX, {name}", whole, "pretraining", name, folders
     if what == "finetuning":
         yield "pre-training", whole, "pretraining", "muon", folders
         for name in FINETUNINGS:
