@@ -88,13 +88,6 @@ class MaskingVocabulary:
             return self.word_starts[input_ids]
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
 
-    def words_or_ends_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Whether each token begins a word, is [CLS] or [SEP], or follows [CLS] or [SEP]."""
-        ends = (input_ids == self.cls_id) | (input_ids == self.sep_id)
-        begins = self.words_begin(input_ids) | ends
-        begins[:, 1:] |= ends[:, :-1]
-        return begins
-
 
 @compiled
 def _begin_words(input_ids, starts, data, splits, unspaced):

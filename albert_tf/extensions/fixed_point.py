@@ -12,7 +12,6 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
 
-SOLVERS = ("fixed_point", "anderson")
 # Walker and Ni 2011: number of iterates that are mixed, fraction of each move f(z) - z that is taken, and ridge of the
 # mixing weights, relative to the mean squared move.
 MEMORY, BETA, RIDGE = 5, 1.0, 1e-4

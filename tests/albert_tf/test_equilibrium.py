@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from albert_tf.extensions.fixed_point import (
     MEMORY,
     RIDGE,
-    SOLVERS,
     Solver,
     implicit,
     phantom,
@@ -20,6 +19,7 @@ from albert_tf.extensions.fixed_point import (
 from tests.albert_tf.depth_cases import rows_of
 
 pytestmark = pytest.mark.usefixtures("eagerly")
+SOLVERS = ("fixed_point", "anderson")
 
 
 def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):

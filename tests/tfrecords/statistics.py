@@ -43,7 +43,7 @@ class Statistics:
         return ((ids[:, 1:] == self._tokenizer.sep_id) & (ids[:, :-1] == self._tokenizer.sep_id)).any(axis=1)
 
     def _count_runs(self, ids: np.ndarray, positions: np.ndarray, predicted: np.ndarray) -> None:
-        word = np.cumsum(self._vocabulary.words_or_ends_begin(ids), axis=1)
+        word = np.cumsum(words_or_ends_begin(self._vocabulary, ids), axis=1)
         # Word numbers of different rows are far apart, so that no run spans two rows.
         word += np.arange(len(ids))[:, None] * (2 * ids.shape[1])
         words = np.unique(np.take_along_axis(word, positions, axis=1)[predicted])
@@ -77,3 +77,11 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
     rows, columns = np.nonzero(features["masked_lm_weights"])
     ids[rows, features["masked_lm_positions"][rows, columns]] = features["masked_lm_ids"][rows, columns]
     return ids
+
+
+def words_or_ends_begin(vocabulary, input_ids):
+    """Whether each token begins a word, is [CLS] or [SEP], or follows [CLS] or [SEP]."""
+    ends = (input_ids == vocabulary.cls_id) | (input_ids == vocabulary.sep_id)
+    begins = vocabulary.words_begin(input_ids) | ends
+    begins[:, 1:] |= ends[:, :-1]
+    return begins
