@@ -2,13 +2,28 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import sentencepiece
+
+from tfrecords.base.errors import UserError
 
 WORD_BOUNDARY = "▁"
+# Blocks of Chinese characters in google-research/bert's tokenization.py.
+CHINESE = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+# Control characters are not white space to WordPiece.
+_WHITE = re.compile(r"[^\S\v\f\x1c-\x1f\x85]")
 
 
 class Blanks(NamedTuple):
@@ -23,14 +38,12 @@ class Blanks(NamedTuple):
 
 
 class SentencePieceLibrary:
-    """Converts texts to ids by a SentencePiece model.
+    """Converts texts to ids by a SentencePieceProcessor.
 
     parts: the ids that replace an id, such as those of a number with a comma: the last one is a comma.
     """
 
-    def __init__(
-        self, processor: sentencepiece.SentencePieceProcessor, parts: Mapping[int, Sequence[int]], blanks: Blanks
-    ):
+    def __init__(self, processor: Any, parts: Mapping[int, Sequence[int]], blanks: Blanks):
         self._processor = processor
         size = self._processor.get_piece_size()
         self._counts = np.ones(size, np.int64)
@@ -95,12 +108,13 @@ class SentencePieceLibrary:
 
 
 class TokenizersLibrary:
-    """Converts texts to ids by a tokenizer.json, one by one: threads of that library do not survive a fork."""
+    """Converts texts to ids by a Tokenizer, one by one: threads of that library do not survive a fork.
 
-    def __init__(self, content: bytes):
-        import tokenizers
+    drops: whether characters are dropped, each of which belongs to the one before it, as in WordPiece.
+    """
 
-        self._tokenizer = tokenizers.Tokenizer.from_str(content.decode())
+    def __init__(self, tokenizer: Any, drops: bool):
+        self._tokenizer, self._drops = tokenizer, drops
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids and row_splits; see `Tokenizer`."""
@@ -109,9 +123,52 @@ class TokenizersLibrary:
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns ids, row_splits and each token's span in its text; see `Tokenizer`."""
         rows = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        ids, splits = _flat([row.ids for row in rows])
-        pairs = itertools.chain.from_iterable(row.offsets for row in rows)
-        return ids, splits, np.array(list(pairs), np.int32).reshape(-1, 2)
+        pairs = [_with_dropped(text, row.offsets) if self._drops else row.offsets for text, row in zip(texts, rows)]
+        offsets = np.array(list(itertools.chain.from_iterable(pairs)), np.int32).reshape(-1, 2)
+        return *_flat([row.ids for row in rows]), offsets
+
+
+def _with_dropped(text: str, offsets: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    ends = [begin for begin, _ in offsets[1:]] + [len(text)]
+    for (begin, end), last in zip(offsets, ends):
+        before = text[end - 1]
+        # A sign or Chinese character is a word that has ended.
+        if end < last and not (is_sign(before) or any(start <= ord(before) <= stop for start, stop in CHINESE)):
+            white = _WHITE.search(text, end, last)
+            end = white.start() if white else last
+        yield begin, end
+
+
+def is_sign(character: str) -> bool:
+    """Returns whether a character is punctuation in google-research/bert's tokenization.py."""
+    symbol = character.isascii() and character.isprintable() and not character.isalnum() and character != " "
+    return symbol or unicodedata.category(character).startswith("P")
+
+
+def check_ids(ids: np.ndarray, table_rows: int, id_to_piece: Callable[[int], str]) -> None:
+    """Raises UserError for an id without a row in a model's embedding table of `table_rows`; 0: no limit."""
+    if table_rows and ids.max(initial=0) >= table_rows:
+        raise UserError(lost_message(repr(id_to_piece(int(ids.max()))), table_rows))
+
+
+def lost_message(found: str, table_rows: int) -> str:
+    """Returns the message for a text that holds `found`."""
+    return (
+        f"a text holds {found}, an added token, for which the model's table of {table_rows} rows has none; "
+        "leave it out of the text, or enlarge the table with transformers (resize_token_embeddings)"
+    )
+
+
+def places_before_lowering(texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing lengthens İ."""
+    for row, text in enumerate(texts):
+        if len(text.lower()) > len(text):
+            origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
+            own = offsets[row_splits[row] : row_splits[row + 1]]
+            ends = np.where(own[:, 1] > own[:, 0], origins[own[:, 1] - 1] + 1, 0)
+            own[:, 0] = np.append(origins, len(text))[own[:, 0]]
+            own[:, 1] = np.maximum(ends, own[:, 0])
+    return offsets
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,1 @@
+"""Exports models as LiteRT versions."""
