@@ -111,6 +111,6 @@ def _compare(tokenizer: Tokenizer, other: LiteTokenizer, with_offsets: bool) -> 
             expected, found = (all_[slice(*row)].tolist() for all_, row in zip((ours, theirs), rows))
             if expected != found:
                 raise UserError(
-                    f"the {what} of {line[:60]!r} are {str(found)[:80]} in the light runtime and {str(expected)[:80]} in "
+                    f"the {what} of {line[:60]!r} are {str(found)[:80]} in the light runtime, {str(expected)[:80]} in "
                     f"this {tokenizer.kind} tokenizer; export it with --inputs=ids"
                 )
