@@ -70,9 +70,9 @@ class ExportSettings(CheckedSettings):
     )
     engine: str = setting(
         "tensorflow",
-        help="engine for single short rows in float32; xla: compiled at loading, which tensorflow_model_server does "
-        "only with --xla_cpu_compilation_enabled=true; auto: xla where it can run and is faster on this CPU",
-        choices=(*ENGINES, "auto"),
+        help="tensorflow: a SavedModel for any TensorFlow Serving server; litert: model.tflite, for short or single "
+        "texts and small machines, without TensorFlow",
+        choices=(*ENGINES, "litert", "auto"),
     )
     compiled_lengths: str = setting(
         "",
@@ -121,6 +121,8 @@ class ExportSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.engine == "litert":
+            self._check_litert()
         if self.other_cpu and self.compute not in _OF_SOME_CPUS:
             raise UserError(
                 f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
@@ -136,6 +138,19 @@ class ExportSettings(CheckedSettings):
         if any(length < 8 for length in read_numbers("warm_up_lengths", self.warm_up_lengths)):
             raise UserError(f"--warm_up_lengths={self.warm_up_lengths} must be lengths of at least 8 tokens")
 
+    def _check_litert(self) -> None:
+        if self.compute not in ("float32", "int8"):
+            raise UserError(f"--engine=litert computes in float32 or int8, not --compute={self.compute}")
+        for field in dataclasses.fields(self):
+            if field.name in _OF_SAVED_MODELS and getattr(self, field.name) != field.default:
+                raise UserError(f"--{field.name} is of SavedModels; leave it out with --engine=litert")
+
+
+# What a LiteRT version has not.
+_OF_SAVED_MODELS = (
+    "padding", "performance_hint", "compiled_lengths", "other_cpu", "calibration_text", "exit_rule", "check_numbers",
+    "warm_up_lengths", "warm_up_signatures",
+)  # fmt: skip
 
 # Those that `albert_tf.load` has answered.
 _OF_LOADING = (
