@@ -26,7 +26,6 @@ from serving.export_settings import ExportSettings, read_calibration, settings_o
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
-from serving.inference.compiled import FLAG
 from serving.inference.options import advise
 from serving.litert.converter import check_model, lite_exportable
 from serving.litert.writing import write_version as write_lite_version
@@ -206,24 +205,10 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
-        inference=InferenceOptions(
-            settings.compute,
-            settings.padding,
-            settings.other_cpu,
-            settings.performance_hint,
-            "tensorflow" if settings.engine == "litert" else settings.engine,
-            _compiled_lengths(settings.compiled_lengths, length),
-        ),
+        inference=InferenceOptions(settings.compute, settings.padding, settings.other_cpu),
         calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )
-
-
-def _compiled_lengths(text: str, longest: int) -> tuple[int, ...]:
-    lengths = sorted(set(read_numbers("compiled_lengths", text)))
-    if lengths and not 1 <= lengths[0] <= lengths[-1] <= longest:
-        raise UserError(f"--compiled_lengths={text} must be lengths from 1 to the {longest} tokens of the longest row")
-    return tuple(lengths)
 
 
 def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
@@ -268,8 +253,6 @@ def say_exported(target: Path) -> None:
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
-    if lengths := manifest["compute"].get("compiled_lengths"):
-        print(f"loading compiles graphs for {len(lengths)} lengths: start tensorflow_model_server with {FLAG}")
     base = target.parent.resolve()
     say_next(
         f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "

@@ -1,10 +1,9 @@
 """The base class of exportable models."""
 
 import abc
-import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -97,7 +96,7 @@ class Exportable(tf.Module, abc.ABC):
         self.options = options
         self.encoder = encoder or make_encoder(model, options.inference, options.calibration, options.max_seq_length)
         inference, act = self.encoder.options, self.encoder.config.hidden_act
-        trial = functools.partial(onednn.trial, inference.compute, inference.performance_hint == "throughput", act)
+        trial = functools.partial(onednn.trial, inference.compute, act)
         self.cpu_check = None if inference.compute == "float32" else CpuCheck(inference.compute, trial)
         self.framer = None
         if options.tokenizer is not None:
@@ -225,12 +224,6 @@ class Exportable(tf.Module, abc.ABC):
             return (call if run_eagerly else graph())(*arguments)
 
         return shared
-
-    def without_graphs(self) -> Self:
-        untraced = copy.copy(self)
-        for traced in ("_encode", "_pool"):
-            untraced.__dict__.pop(traced, None)
-        return untraced
 
     def _checked(self, input_ids: tf.Tensor) -> tf.Tensor:
         limit = self.options.max_seq_length
