@@ -98,7 +98,8 @@ class Answer:
                 and no_answer_score [rows].
             choices: logits [rows], a row for each choice.
             words: input positions int32 [rows, positions]; outputs logits [rows, positions, vocabulary], embedding,
-                perhaps pooled_output, and with a pair head order_logits [rows, 2].
+                perhaps pooled_output, and with a pair head order_logits [rows, 2]. Ids that the tokenizer lacks are no
+                words.
         labels: names of classes or tags.
         inputs: fine-tuning's names of its texts, one or two; None if it is unknown whether texts come in pairs.
         threshold: above this probability a text has a label (labels).
@@ -138,7 +139,7 @@ class Answer:
         """Whether texts come in pairs; None if that is unknown."""
         if self.kind in ("spans", "choices"):
             return True
-        if self.kind in ("vectors", "tags"):
+        if self.kind in ("vectors", "tags", "words"):
             return False
         return None if self.inputs is None else len(self.inputs) == 2
 
@@ -163,7 +164,8 @@ class Trial:
     """A row that was asked when the version was written.
 
     Attributes:
-        texts: one text or two; none in an export without a tokenizer.
+        texts: one text or two, as `LiteModel.predict` takes them, so without the default prompt; of choices the
+            context, and question and choice in one. None in an export without a tokenizer.
         inputs: values of each input of the file for this row; of bool inputs 0 and 1.
         outputs: the first TRIAL_NUMBERS numbers of each output.
     """

@@ -1,1 +1,1 @@
-"""Exports models as LiteRT versions."""
+"""Writes LiteRT (TensorFlow Lite) versions of a servable."""

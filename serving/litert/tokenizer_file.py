@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from serving.lite.description import TokenizerRules
 from serving.lite.tokenizer import LiteTokenizer
 from serving.litert.trial_lines import trial_lines
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import Blanks
@@ -21,8 +23,8 @@ from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 from tfrecords.tokenizers.wordpiece_rules import as_tokenizer_json as wordpiece_json
 
 
-def tokenizer_file(tokenizer: Tokenizer, with_offsets: bool = False) -> tuple[TokenizerRules, bytes]:
-    """Returns a description's rules and the content of `rules.file`.
+def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = False) -> TokenizerRules:
+    """Writes the tokenizer's file into a folder; returns what a description says of it.
 
     Raises UserError if the light runtime's ids, or with `with_offsets` its tokens' places, differ from the tokenizer's
     in a trial line.
@@ -48,7 +50,8 @@ def tokenizer_file(tokenizer: Tokenizer, with_offsets: bool = False) -> tuple[To
         *blanks,
     )
     _compare(tokenizer, LiteTokenizer(rules, content), with_offsets)
-    return rules, content
+    files.write(folder / file, content)
+    return rules
 
 
 def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
