@@ -202,7 +202,9 @@ def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tup
     for start in range(0, len(texts), few):
         rows = _masked_rows(tokenizer, texts[start : start + few], preprocess.max_seq_length)
         for row, output in zip(rows.tokens["input_ids"], _outputs(loaded.model, rows, preprocess, few)):
-            shares = _softmax(output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id)])
+            # A table may have more rows than the tokenizer has pieces.
+            logits = output["masked_lm_logits"][:, : tokenizer.vocab_size]
+            shares = _softmax(logits[np.flatnonzero(row == tokenizer.mask_id)])
             best = np.argsort(-shares, axis=-1)[:, :_TOP].tolist()
             pieces = [[(tokenizer.id_to_piece(i), float(share[i])) for i in ids] for ids, share in zip(best, shares)]
             answers.append(pieces)

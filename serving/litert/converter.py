@@ -65,7 +65,7 @@ class PaddedBatch:
 class LiteRtEncoder(InferenceEncoder):
     """The encoder of LiteRT files: float32, and padding is computed too."""
 
-    is_plain, rows_class = True, Rectangle
+    is_plain, rows_class, takes_texts = True, Rectangle, False
 
     def _by_size(self, answer: Callable, *inputs):
         return answer(*self._begin(*inputs))
@@ -83,7 +83,7 @@ def check_model(model: keras.Model) -> None:
 
 
 def lite_exportable(model: keras.Model, options: ExportOptions) -> Exportable:
-    """Returns an exportable of a model that `check_model` accepts, for `convert`; texts are not its own."""
+    """Returns an exportable of a model that `check_model` accepts, for `convert`."""
     return make_exportable(model, options, LiteRtEncoder(encoder_of(model), InferenceOptions()))
 
 
