@@ -17,7 +17,6 @@ import numpy as np
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.added_tokens import AddedToken
 
 FILE = "litert.json"
 MODEL_FILE = "model.tflite"
@@ -50,36 +49,35 @@ class TokenizerRules:
     its segment ids are 0, and `second_segment_id` behind these [SEP].
 
     Attributes:
-        file: the tokenizer's own file in the folder, such as spiece.model or tokenizer.json.
-        added: tokens that are matched in texts before the rest is tokenized.
+        file: a SentencePiece model (kind "sentencepiece"), or a tokenizer.json that matches in texts only the added
+            tokens that stand for text.
         table_rows: a text that has an id from here on is refused; the model's table ends there.
-        special_in_text: whether names of special tokens in a text become these tokens.
+        parts, no_blank_before, last_blank: see `tfrecords.tokenizers.by_library`.
     """
 
     file: str
     kind: str
-    lower_case: bool
-    keep_accents: bool
     lowers_first: bool
     cls_id: int
     sep_id: int
-    mask_id: int | None
+    mask_id: int
     pad_id: int
-    unk_id: int | None
+    unk_id: int
     separators_between: int
     second_segment_id: int
     word_prefix: str
     vocab_size: int
     table_rows: int
-    special_in_text: bool = False
-    added: tuple[AddedToken, ...] = ()
+    parts: dict[str, tuple[int, ...]]
+    no_blank_before: str
+    last_blank: str
 
     def __post_init__(self):
         _require(self.kind in ("sentencepiece", "wordpiece", "bpe"), f"tokenizer kind {self.kind!r}")
         _require(1 <= self.separators_between <= 2, f"separators_between {self.separators_between}")
         _require(0 <= self.second_segment_id <= 1, f"second_segment_id {self.second_segment_id}")
         for number in (self.cls_id, self.sep_id, self.mask_id, self.pad_id, self.unk_id):
-            _require(number is None or 0 <= number < self.vocab_size, f"special id {number}")
+            _require(0 <= number < self.vocab_size, f"special id {number}")
         _require(self.table_rows > 0, f"table_rows {self.table_rows}")
 
 

@@ -32,14 +32,15 @@ def write_version(
     folder.mkdir()
     content, outputs = convert(exportable, compute)
     (folder / description.MODEL_FILE).write_bytes(content)
-    rules = None if options.tokenizer is None else write_tokenizer(folder, options.tokenizer)
+    answer, rules = exportable.lite_description(), None
+    if options.tokenizer is not None:
+        rules = write_tokenizer(folder, options.tokenizer, with_offsets=answer.kind == "spans")
     runner = Interpreter(model_content=content).get_signature_runner()
     tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
     rows = _random_rows(exportable)
     answers = [runner(**row) for row in rows]
     expected = [exportable.lite_expected(loaded.model, *asked) for asked in zip(rows, answers)]
     differences = compare(_stacked(expected), _stacked(answers), tolerance)
-    answer = exportable.lite_description()
     texts = [()] * 3
     if options.tokenizer is not None:
         framer = Framer(options.tokenizer, options.max_seq_length)
