@@ -79,7 +79,7 @@ def check_model(model: keras.Model) -> None:
     config = encoder_of(model).config
     for extension in config.extensions:
         if not extension.for_litert:
-            raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; export it as a SavedModel")
+            raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; leave out --engine=litert")
 
 
 def lite_exportable(model: keras.Model, options: ExportOptions) -> Exportable:
