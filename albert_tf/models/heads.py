@@ -10,9 +10,8 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gather_positions
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.weights import Embeddings, dense
+from tfrecords.answers.spans import IMPOSSIBLE
 
-# The score of excluded items: positions without answers, illegal spans, padded choices.
-IMPOSSIBLE = -1e30
 # Pooling methods.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 

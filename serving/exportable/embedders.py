@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -11,6 +10,7 @@ from serving.exportable.inputs import ExportSignature, FollowingBatch, InputForm
 from serving.exportable.samples import as_array
 from serving.inference.layers import dense
 from serving.lite.description import Answer
+from tfrecords.answers.texts import default_prompt
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 

@@ -3,14 +3,15 @@
 import keras
 import tensorflow as tf
 
-from albert_tf.models.heads import IMPOSSIBLE, JointSpanHead, search_spans, span_scores
+from albert_tf.models.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.squad.edges import edge_pattern
 from serving.exportable.base import NO_ANSWER, Exportable
 from serving.exportable.inputs import ExportSignature, InputFormat, specs
 from serving.exportable.samples import as_array, model_features
 from serving.inference.layers import ExportedLayerNorm, arrays
 from serving.lite.description import Answer
+from tfrecords.answers.edges import edge_pattern
+from tfrecords.answers.spans import IMPOSSIBLE
 from tfrecords.framing import TokenBatch, encode
 
 
