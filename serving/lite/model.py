@@ -1,14 +1,16 @@
 """A LiteRT version as a model that answers texts."""
 
+import hashlib
+import json
 import os
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from serving.lite import description
 from serving.lite.description import Trial
+from serving.lite.folders import version_folder
 from serving.lite.interpreters import Interpreters
 from serving.lite.rows import Row
 from serving.lite.spans import span_outputs
@@ -68,6 +70,17 @@ class LiteModel(TextModel):
         self.rows = None if rules is None else RowMaker(self.description, LiteTokenizer(rules, contents[rules.file]))
         self._check_trials()
 
+    @property
+    def dimensions(self) -> int:
+        if not self._answer.dimensions:
+            raise no_vectors(self.description.model)
+        return self._answer.dimensions
+
+    def identity(self) -> str:
+        """Returns a SHA-256 of all that determines vectors; it differs from that of the model in another arithmetic."""
+        about = [self.description.files, self.task, self._answer.default_prompt, self.rows and self.rows.max_seq_length]
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
     def answers(self, texts: Any, seconds: Any, batch_size: int) -> Any:
         kind = self._answer.kind
         if kind in ("classes", "labels", "numbers"):
@@ -100,12 +113,11 @@ class LiteModel(TextModel):
         return [tag_answers(of_text, one["logits"][heads], self._answer.labels) for of_text, heads, one in found]
 
     def vectors(self, texts: Any, batch_size: int, show_progress: bool, prompt_name: str) -> np.ndarray:
-        if not self._answer.dimensions:
-            raise no_vectors(self.description.model)
+        dimensions = self.dimensions
         prompt = prompt_of(self.task, prompt_name) if prompt_name else self._answer.default_prompt
         rows = self._maker.texts([prompt + text for text in strings(texts, "texts")])
         found = self._run(rows, batch_size, ["embedding"], show_progress)
-        return np.array([one["embedding"] for one in found], np.float32).reshape(-1, self._answer.dimensions)
+        return np.array([one["embedding"] for one in found], np.float32).reshape(-1, dimensions)
 
     def _spans(self, pairs: list[tuple[str, str]], batch_size: int) -> list[dict]:
         if not pairs:
@@ -129,16 +141,19 @@ class LiteModel(TextModel):
         show_progress: bool = False,
     ) -> list[Row]:
         check_asked(batch_size, rows.truncation, self._maker.max_seq_length)
-        given = [self._inputs(row) for row in rows.rows]
         if not show_progress:
-            return self.interpreters.run(given, outputs)
-        with progress_bar(total=len(given), unit="text") as bar:
-            return self.interpreters.run(given, outputs, bar.update)
+            return self.run(rows.rows, outputs)
+        with progress_bar(total=len(rows.rows), unit="text") as bar:
+            return self.run(rows.rows, outputs, bar.update)
 
-    def _inputs(self, row: Row) -> Row:
+    def run(
+        self, rows: Sequence[Row], outputs: Collection[str] = (), advance: Callable[[], Any] = lambda: None
+    ) -> list[Row]:
+        """Calls `interpreters.run` with those of the rows' inputs that the file has."""
         # Vectors need no positions of masked words.
-        row = {"positions": np.zeros(1, np.int32)} | row
-        return {name: row[name] for name in self.description.inputs}
+        given = [{"positions": np.zeros(1, np.int32)} | row for row in rows]
+        names = self.description.inputs
+        return self.interpreters.run([{name: row[name] for name in names} for row in given], outputs, advance)
 
     def _check_trials(self) -> None:
         trials = self.description.trials
@@ -191,12 +206,3 @@ def _agree(found: list[np.ndarray], expected: list[np.ndarray], tolerance: float
         return False
     largest = np.abs(numbers[possible]).max(initial=0)
     return bool((np.abs(found_numbers - numbers)[possible] <= tolerance * largest).all())
-
-
-def version_folder(folder: str | os.PathLike) -> Path:
-    """Returns a version's folder: itself, or the newest of the numbered folders in it."""
-    folder = Path(folder)
-    if (folder / description.FILE).exists() or not folder.is_dir():
-        return folder
-    versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / description.FILE).exists()]
-    return max(versions, key=lambda path: int(path.name), default=folder)

@@ -1,0 +1,31 @@
+"""A tiny model of each kind as `albert_tf.load` returns it, and as a LiteRT version."""
+
+import functools
+
+import pytest
+
+import albert_tf
+from serving.lite import LiteModel
+from tests.serving.conftest import write_export
+
+
+@pytest.fixture(scope="session")
+def both(make_model, tokenizer_of, tmp_path_factory):
+    """both(head, family, task as pairs, compute): a loaded model, and its version; made once."""
+
+    @functools.cache
+    def make(head="embedder", family="albert", task=(), compute="float32", **settings):
+        folder = tmp_path_factory.mktemp("lite")
+        settings = {"engine": "litert", "inputs": "text", "compute": compute} | settings
+        model = make_model(head, family=family)
+        version = write_export(folder, model, tokenizer_of(family), dict(task), **settings)
+        return albert_tf.load(folder), LiteModel(version)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def vectors(both):
+    """An embedder with prompts, whose rows have 20 tokens."""
+    prompts = {"query": "what is ", "passage": "the cat: "}
+    return both(task=(("prompts", prompts), ("max_seq_length", 20)))
