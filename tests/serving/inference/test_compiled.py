@@ -135,7 +135,7 @@ def test_loading_compiles_each_length_once(version, encoder, command, capfd):
 
 SCRIPT = """
 import sys
-from serving.model_server.servable import SavedModel, disable_xla
+from serving.model_server.saved_model import SavedModel, disable_xla
 disable_xla()
 SavedModel(sys.argv[1])
 """
