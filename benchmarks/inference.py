@@ -37,11 +37,8 @@ from matplotlib import pyplot as plt
 OURS = {
     "plain fp32": InferenceOptions("float32", "computed"),
     "fp32": InferenceOptions("float32", "skipped"),
-    "fp32 xla": InferenceOptions("float32", "skipped", engine="xla"),
     "bf16": InferenceOptions("bfloat16", "skipped"),
     "int8": InferenceOptions("int8", "skipped"),
-    "bf16 for batches": InferenceOptions("bfloat16", "skipped", performance_hint="throughput"),
-    "int8 for batches": InferenceOptions("int8", "skipped", performance_hint="throughput"),
 }
 # Whose times the others are compared with.
 _PEERS = ("OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
@@ -116,13 +113,6 @@ def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
 def machine() -> dict:
     here, flags = environment(), sorted(FLAGS & cpu_flags())
     return {"cpu": here["cpu"], "cores": here["usable_cores"], "flags": flags, "tensorflow": tf.__version__}
-
-
-def compiled_for(options: InferenceOptions, shapes: list[str]) -> InferenceOptions:
-    """The options with every length of a single row compiled, so that the table shows where that stops to gain."""
-    lengths = {int(shape.removeprefix("1x")) for shape in shapes if shape.startswith("1x")}
-    is_compiled = options.engine == "xla" and lengths
-    return dataclasses.replace(options, compiled_lengths=tuple(sorted(lengths))) if is_compiled else options
 
 
 def made(makers: dict, left_out: dict) -> dict:
@@ -215,7 +205,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         calibration = calibration_rows(settings, encoder.config.vocab_size)
         ids, _, lengths = inference_data.pad(calibration)
         makers = {
-            name: functools.partial(export, encoder, compiled_for(options, shapes), folder / name, (ids, lengths))
+            name: functools.partial(export, encoder, options, folder / name, (ids, lengths))
             for name, options in OURS.items()
         }
         ours, threads = made(makers, left_out), settings.threads or results["machine"]["cores"]

@@ -33,7 +33,7 @@ class Window(Extension):
         global_attention_every: attention is full at one step in this many, beginning with the first; 0 for never.
     """
 
-    name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)
+    name, begins_plain, needed = "window", True, ("global_attention_every",)
     packs = False
     attention_window: int = 0
     global_attention_every: int = 0
@@ -129,11 +129,12 @@ def attend_nearby(
     of_pairs = ops.cast(ops.where(ops.abs(places) <= window, 0.0, masked), query.dtype)
     queries = blocks(query)
     scores = score(queries, with_neighbours(key))
-    scores = scores + of_pairs + of_keys[:, :, :, None]
-    first = score(queries, key[:, :, None, :1]) + bias[:, :, :, None, :1]
+    scores = scores + of_pairs + ops.expand_dims(of_keys, 3)
+    of_first = ops.expand_dims(bias, 3)[..., :1]
+    first = score(queries, ops.expand_dims(key[:, :, :1], 2)) + of_first
     probabilities = weigh(ops.concatenate([scores, first], axis=-1), 0)
     contexts = ops.matmul(probabilities[..., : 3 * window], with_neighbours(value))
-    contexts = contexts + probabilities[..., 3 * window :] * value[:, :, None, :1]
+    contexts = contexts + probabilities[..., 3 * window :] * ops.expand_dims(value[:, :, :1], 2)
     contexts = ops.reshape(contexts, (batch, heads, count * window, size))
     of_all = weigh(score(query[:, :, :1], key) + bias, 1)
     return ops.concatenate([ops.matmul(of_all, value), contexts[:, :, 1:length]], axis=2)

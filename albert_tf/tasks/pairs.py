@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from albert_tf.answers import unit
-from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
@@ -23,6 +21,8 @@ from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, ope
 from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
+from tfrecords.answers.numbers import unit
+from tfrecords.answers.texts import prompt_name_of
 from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer

@@ -58,9 +58,7 @@ def cases(folders: Folders, compute: str) -> Iterator[Case]:
     if only or compute != "float32":
         for name in CONFIGURATIONS[compute]:
             yield f"{compute}, encoder of {name}", of, "encoder", name
-    if compute != "float32":
-        yield f"{compute}, throughput", functools.partial(of, "classifier", performance_hint="throughput")
-    elif only:
+    if only:
         for name in ("modern rotary", "xlnet"):
             yield f"padding computed, encoder of {name}", functools.partial(of, "encoder", name, padding="computed")
     else:

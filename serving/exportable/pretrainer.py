@@ -10,13 +10,16 @@ from albert_tf.models.heads import vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
-from serving.exportable.samples import Arrays, as_array, model_features, whole_words
+from serving.exportable.samples import Arrays, as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedLayerNorm, dense
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.framing import Framer, TokenBatch, encode
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     """Exports an AlbertPretrainer: `embedding` (mean over tokens), `pooled_output` float32 [batch, hidden_size]."""
+
+    lite_kind = "words"
+    lite_inputs = specs("positions", dtype=tf.int32, shape=(None, None))
 
     def add_head(self, model) -> None:
         super().add_head(model)
@@ -40,6 +43,37 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     @property
     def text_answers(self):
         return {"sparse": self.sparse}
+
+    @property
+    def lite_takes_pairs(self):
+        return self.pair_head is not None
+
+    @property
+    def lite_signatures(self):
+        vectors = ("embedding", "pooled_output") if self.gives_pooled_output else ("embedding",)
+        order = {} if self.pair_head is None else {"sentence_order": ("order_logits",)}
+        return {"serving_default": vectors, "fill_mask": ("logits",)} | order
+
+    def lite_texts(self, tokenizer):
+        first, second = map(str, whole_words(tokenizer, 2)[[0, -1]])
+        mask = tokenizer.id_to_piece(tokenizer.mask_id)
+        return [f"{first} {mask} {second}", f"{mask}", f"{second}, {mask} {first} {mask}"]
+
+    def lite_row(self, framer, *texts):
+        return masked_row(framer, texts[0])
+
+    def lite_answer(self, batch: TokenBatch, positions: tf.Tensor):
+        encoded = self.encode(batch)
+        vectors = tf.gather(encoded["sequence_output"], positions, axis=1, batch_dims=1)
+        answers = self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
+        return answers | ({"order_logits": self.pair_head(encoded["pooled_output"])} if self.pair_head else {})
+
+    def lite_expected(self, model, inputs, answers):
+        positions = {"masked_lm_positions": inputs["positions"]}
+        outputs = model(model_features(inputs) | positions, training=False)
+        names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
+        found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
+        return super().lite_expected(model, inputs, answers) | found
 
     def sentence_order(self, batch: TokenBatch):
         """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (in NSP: random) sentences."""
@@ -122,7 +156,8 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     def compared_head(self, model, inputs, answers):
         """Returns log probabilities to compare, since probabilities are tiny."""
         if self.framer is not None:
-            inputs = self._masked_rows(inputs["text"][0].decode())
+            inputs = masked_row(self.framer, inputs["text"][0].decode())
+            inputs["masked_lm_positions"] = inputs.pop("positions")
         positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
         rows = model_features({name: inputs[name] for name in ("input_ids", "lengths")})
         logits = model(rows | positions, training=False)["masked_lm_logits"]
@@ -131,10 +166,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         probabilities = np.log(np.maximum(answers["probabilities"], 1e-30))
         return {"log_probabilities": expected}, {"log_probabilities": probabilities}
 
-    def _masked_rows(self, text: str) -> Arrays:
-        tokenizer = self.options.tokenizer
-        parts = encode(tokenizer, re.split(self.framer.mask_pattern, text))
-        tokens = self.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
-        ids = self.framer.single(tokens).padded().input_ids.numpy()
-        positions = np.argwhere(ids == tokenizer.mask_id)[:, 1:].astype(np.int32)
-        return {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}
+
+def masked_row(framer: Framer, text: str) -> Arrays:
+    """Returns a row of a text with masks, and their `positions`."""
+    parts = encode(framer.tokenizer, re.split(framer.mask_pattern, text))
+    row = row_of(framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(parts, [parts.nrows()]))))
+    return row | {"positions": np.flatnonzero(row["input_ids"] == framer.tokenizer.mask_id).astype(np.int32)[None]}

@@ -11,6 +11,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.exportable.inputs import CLASSIFY, EXAMPLES, PREDICT, ExportSignature
 from tfrecords.base.errors import UserError
+from tfrecords.framing import FramedRows
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def model_features(inputs: Arrays) -> Arrays:
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
     segments = inputs.get("segment_ids", np.zeros_like(ids))
     return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
+
+
+def row_of(rows: FramedRows) -> Arrays:
+    """Returns an export's inputs for one row."""
+    batch = rows.padded()
+    inputs = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
+    return {name: value.numpy() for name, value in inputs.items()}
 
 
 def as_array(tensor) -> np.ndarray:

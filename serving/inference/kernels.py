@@ -77,10 +77,6 @@ class ExportedExtension(tf.Module):
     def attention(self, attention: Attention) -> Attention:
         return self.extension.attention(attention, self.weights)
 
-    def compiled(self, attention: Attention) -> Attention:
-        """Returns the same as `attention`, made of functions that XLA can compile."""
-        return self.attention(attention)
-
     def around(self, runner: Runner) -> Runner:
         return self.extension.around(runner, self.weights)
 
@@ -202,13 +198,9 @@ class LowRank(tf.Module):
         """Returns a step's low-rank term, if any, plus `residual`."""
         if name not in self.factors:
             return residual
-        a, b = self.of_step(name, step)
+        a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
         added = tf.matmul(tf.matmul(tf.cast(inputs, self.dtype), a), b)
         return added if residual is None else residual + added
-
-    def of_step(self, name: str, step: Step) -> tuple[Tensor, Tensor]:
-        a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
-        return a, b
 
 
 class FloatKernels(Kernels):

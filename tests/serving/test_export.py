@@ -194,11 +194,7 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(write, saved,
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
         ({"check": True, "other_cpu": True, "compute": "bfloat16"}, "--check runs what --other_cpu says"),
-        (
-            {"performance_hint": "throughput"},
-            "--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni",
-        ),
-        ({"other_cpu": True}, "--other_cpu is for --compute=bfloat16 or int8_vnni; float32 is written on any"),
+        ({"other_cpu": True}, "--other_cpu is for --compute=bfloat16; float32 is written on any"),
         ({"model": "nowhere"}, "no model at .nowhere"),
         ({"calibration_text": os.devnull}, "holds no text"),
     ],
@@ -209,32 +205,22 @@ def test_impossible_exports_are_named(write, tmp_path, change, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("compute", "refusal", "dtypes"),
-    [
-        ("bfloat16", "no AVX-512; choose float32 or int8, or export with --other_cpu for one that", {tf.bfloat16}),
-        ("int8_vnni", "neither avx512_vnni nor avx_vnni", {tf.int8, tf.qint8}),
-    ],
-)
-def test_for_another_cpu_is_written_what_this_one_cannot_run(
-    settings, write, saved, tmp_path, monkeypatch, capsys, compute, refusal, dtypes
-):
+def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, saved, tmp_path, monkeypatch, capsys):
     def probed(*arguments):
         raise UserError("no kernels")
 
     monkeypatch.setattr("serving.inference.onednn.require", probed)
-    for name in ("has_avx512", "has_vnni"):
-        monkeypatch.setattr(f"serving.inference.options.{name}", lambda *_: False)
-    monkeypatch.setattr("serving.exporting.can_run", lambda compute, *_: compute == "float32")
-    with pytest.raises(UserError, match=refusal):
-        write(compute=compute)
+    for module in ("inference.options", "exporting"):
+        monkeypatch.setattr(f"serving.{module}.can_run", lambda compute, *_: compute != "bfloat16")
+    with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
+        write(compute="bfloat16")
     assert not list((tmp_path / "out").glob("*"))
-    main(dataclasses.replace(settings, compute=compute, other_cpu=True))
+    main(dataclasses.replace(settings, compute="bfloat16", other_cpu=True))
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
     described, exportable = manifest_of(tmp_path / "out" / "1")["compute"], saved[0]
-    assert described["compute"] == exportable.cpu_check.compute == compute and "avx512" in described["requires"]
-    assert sum(variable.dtype in dtypes for variable in exportable.variables) >= 4
+    assert described["compute"] == exportable.cpu_check.compute == "bfloat16" and "avx512" in described["requires"]
+    assert sum(variable.dtype == tf.bfloat16 for variable in exportable.variables) >= 4
     # It is a graph that this machine can build.
     assert exportable.signatures()["serving_default"].concrete().structured_outputs["logits"].shape[1] == 3
 

@@ -103,18 +103,3 @@ def test_every_signature_is_asked(exported, tmp_path, serve, name, size, words):
     _, served = serve("classifier")
     with pytest.raises(UserError, match=f"the export failed its check: {words}"):
         check_module.ask_once(tmp_path / "broken", served.exportable)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("compute", ["int8", "int8_vnni"])
-def test_clipped_8_bit_products_fail_the_check(export_model, make_model, monkeypatch, compute):
-    """The process that checks is made to be a CPU without VNNI."""
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    monkeypatch.setattr("serving.inference.options.has_vnni", lambda: True)
-    model = make_model("classifier", hidden_size=64, intermediate_size=128)
-    settings = {"inputs": "ids", "compute": compute, "check": True, "warm_up_lengths": ""}
-    if compute == "int8":
-        export_model(model, **settings)
-        return
-    with pytest.raises(UserError, match="failed its check"):
-        export_model(model, **settings)

@@ -12,9 +12,9 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.carrying import merged
-from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 # How much a new SentencePiece piece scores above its former pieces, for each of its characters. It is so little that

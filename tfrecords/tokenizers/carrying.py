@@ -10,9 +10,9 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.comparing import SPECIAL
-from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 _SUFFIX = "##"
 

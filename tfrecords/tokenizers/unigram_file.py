@@ -13,10 +13,10 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tfrecords.tokenizers import library_characters as library
 from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, charsmap_of, decompile, normalizer_of
 from tfrecords.tokenizers.row_template import as_template
 from tfrecords.tokenizers.unicode_classes import SPACE, characters
-from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 _KINDS = model_pb2.ModelProto.SentencePiece
 _QUOTES = ("``", "''")

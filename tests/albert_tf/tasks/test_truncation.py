@@ -9,7 +9,7 @@ from albert_tf.tasks.rows import store, text_rows
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
-from albert_tf.tasks.truncation import Truncation, truncation_line
+from tfrecords.answers.truncation import Truncation, truncation_line
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 SHORT, LONG = "a good film", "good film " * 20

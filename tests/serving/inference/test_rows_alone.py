@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.cpu import has_avx512
 from serving.inference import InferenceOptions, make_encoder
-from tests.serving.inference.encoders import MODERN, RELATIVE, compiled, make_keras, needs_avx512
+from tests.serving.inference.encoders import HAS_AVX512, MODERN, RELATIVE, compiled, make_keras, needs_avx512
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 # A piece whose embedding is no number, and one that is [PAD] in a batch.
@@ -50,7 +49,7 @@ def test_a_spoilt_row_or_padding_spoils_no_other(kind, padding, value):
     # Shorter, as long, and longer rows, before it and after it.
     found = answer(encoder, [*ROWS[:2], [5, SPOILT, 6, 7], [SPOILT] * 9, *ROWS[2:]])
     # Without AVX-512, float32 products of other numbers of rows round otherwise.
-    np.testing.assert_allclose(np.delete(found, (2, 3), axis=0), whole, rtol=0, atol=0 if has_avx512() else 2e-5)
+    np.testing.assert_allclose(np.delete(found, (2, 3), axis=0), whole, rtol=0, atol=0 if HAS_AVX512 else 2e-5)
 
 
 ROWS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [20, 21, 22, 23], [30, 31, 32, 33, 34]]

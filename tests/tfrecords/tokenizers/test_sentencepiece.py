@@ -86,7 +86,7 @@ def test_case_and_accents_go_or_stay_however_they_are_written(rules, text, norma
 @given(st.lists((texts | german).map(lambda text: "".join(text.split())), max_size=4))
 def test_with_accents_the_segmenter_gives_the_librarys_ids(german_tokenizer, batch):
     assert german_tokenizer._segmenter is not None
-    ours, theirs = german_tokenizer._segmenter.encode(batch), german_tokenizer._encode_by_library(batch)
+    ours, theirs = german_tokenizer._segmenter.encode(batch), german_tokenizer._library.encode_batch(batch)
     assert [part.tolist() for part in ours] == [part.tolist() for part in theirs]
 
 

@@ -1,0 +1,1 @@
+"""Answers texts with LiteRT versions, without TensorFlow."""

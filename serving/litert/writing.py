@@ -1,0 +1,109 @@
+"""Writes and checks the files of a LiteRT version."""
+
+import datetime
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+
+from albert_tf.loaded import Loaded
+from serving.check import TOLERANCES, compare
+from serving.exportable import Exportable, ExportOptions
+from serving.exportable.samples import Arrays
+from serving.lite import description
+from serving.lite.description import Description, Limits, Trial
+from serving.litert.converter import convert, described, input_specs
+from serving.litert.tokenizer_file import write_tokenizer
+from tfrecords.framing import Framer
+
+# By which part of an output's largest number other CPUs may differ: ten times what an emulated ARM64 did.
+_TRIAL_TOLERANCES = {"float32": 1e-4, "int8": 0.05}
+_ROWS, _LONGEST = 4, 64
+
+
+def write_version(
+    folder: Path, loaded: Loaded, exportable: Exportable, options: ExportOptions, compute: str
+) -> dict[str, float]:
+    """Writes a version's files into a new folder; returns the largest differences from the Keras model by output.
+
+    Raises UserError if answers differ by more than rounding explains, or the tokenizer is unsupported.
+    """
+    folder.mkdir()
+    content, outputs = convert(exportable, compute)
+    (folder / description.MODEL_FILE).write_bytes(content)
+    answer, rules = exportable.lite_description(), None
+    if options.tokenizer is not None:
+        rules = write_tokenizer(folder, options.tokenizer, with_offsets=answer.kind == "spans")
+    runner = Interpreter(model_content=content).get_signature_runner()
+    tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
+    rows = _random_rows(exportable)
+    answers = [runner(**row) for row in rows]
+    expected = [exportable.lite_expected(loaded.model, *asked) for asked in zip(rows, answers)]
+    differences = compare(_stacked(expected), _stacked(answers), tolerance)
+    texts = [()] * 3
+    if options.tokenizer is not None:
+        framer = Framer(options.tokenizer, options.max_seq_length)
+        singles = exportable.lite_texts(options.tokenizer)
+        pairs = zip(singles, singles[1:] + singles[:1])
+        texts = [(text,) for text in singles] if answer.takes_pairs is False else list(pairs)
+        framed = [exportable.lite_row(framer, *one) for one in texts]
+        rows = [{name: row[name] for name in input_specs(exportable)} for row in framed]
+        answers = [runner(**row) for row in rows]
+    description.write(
+        folder,
+        Description(
+            model=type(loaded.model).__name__,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            compute=compute,
+            tolerance=_TRIAL_TOLERANCES[compute],
+            check=differences,
+            parameters=loaded.model.count_params(),
+            files={path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())},
+            inputs={name: described(spec) for name, spec in input_specs(exportable).items()},
+            outputs=outputs,
+            answer=answer,
+            limits=Limits(
+                options.max_seq_length, options.doc_stride, options.max_query_length, options.top_k, options.num_choices
+            ),
+            tokenizer=rules,
+            trials=tuple(_trial(*one) for one in zip(texts, rows, answers)),
+        ),
+    )
+    return differences
+
+
+def _trial(texts: tuple[str, ...], row: Arrays, answers: Arrays) -> Trial:
+    count = description.TRIAL_NUMBERS
+    return Trial(
+        texts,
+        {name: tuple(values.astype(int).ravel().tolist()) for name, values in row.items()},
+        {name: tuple(values.ravel()[:count].astype(float).tolist()) for name, values in answers.items()},
+    )
+
+
+def _random_rows(exportable: Exportable) -> list[Arrays]:
+    config, random = exportable.encoder.config, np.random.default_rng(0)
+    longest = min(_LONGEST, exportable.options.max_seq_length)
+
+    def row(length: int) -> Arrays:
+        inputs = {"lengths": np.array([length], np.int32)}
+        below = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size, "positions": length}
+        for name, spec in input_specs(exportable).items():
+            if name not in inputs:
+                values = random.integers(0, below.get(name, 2), (1, length))
+                inputs[name] = values.astype(spec.dtype.as_numpy_dtype)
+        return inputs
+
+    return [row(int(length)) for length in np.linspace(longest, 3, _ROWS)]
+
+
+def _stacked(answers: list[Arrays]) -> Arrays:
+    """Returns one row of numbers for each answer, filled up with zeros."""
+    stacked = {}
+    for name in answers[0]:
+        flat = [one[name].ravel() for one in answers]
+        stacked[name] = np.zeros((len(flat), max(map(len, flat))), np.float32)
+        for row, values in zip(stacked[name], flat):
+            row[: len(values)] = values
+    return stacked
