@@ -8,6 +8,8 @@ from typing import Any
 _CHARACTERS, _OF_TOKEN = 2**17, 64
 # Tokens at the end of a part that may be others in the whole text: WordPiece's words have up to 200 characters.
 _MARGIN = 256
+# Controls and formats.
+_DROPPED = "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufffd]"
 Tokenize = Callable[[Sequence[str]], tuple[Any, ...]]
 
 
@@ -23,9 +25,9 @@ def tokenize_beginnings(tokenize: Tokenize, texts: Sequence[str], count: int) ->
 def _beginning(tokenize: Tokenize, text: str, count: int, size: int) -> str:
     if _is_enough(tokenize, text[:size], count):
         return text[:size]
-    # Blanks, or one word without end: few tokens, however long they are.
-    text = re.sub(rf"(?s)(.)\1{{{size},}}", lambda run: run[0][:size], text)
-    text = re.sub(rf"(\S{{{2 * size}}})\S+|(\s{{{2 * size}}})\s+", r"\1\2", text)
+    # Blanks, what WordPiece drops, or a word without end: few tokens, however long they are.
+    for kind in (_DROPPED, r"\s", r"\S"):
+        text = re.sub(rf"({kind}{{{size}}}){kind}+", r"\1", text)
     while len(text) > size:
         size *= 8
         if _is_enough(tokenize, text[:size], count):
