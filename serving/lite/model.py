@@ -129,13 +129,14 @@ class LiteModel(TextModel):
         show_progress: bool = False,
     ) -> list[Row]:
         check_asked(batch_size, rows.truncation, self._maker.max_seq_length)
-        given = [self._inputs(row) for row in rows.rows]
+        given = [self.inputs(row) for row in rows.rows]
         if not show_progress:
             return self.interpreters.run(given, outputs)
         with progress_bar(total=len(given), unit="text") as bar:
             return self.interpreters.run(given, outputs, bar.update)
 
-    def _inputs(self, row: Row) -> Row:
+    def inputs(self, row: Row) -> Row:
+        """Returns those inputs of the file that a row has."""
         # Vectors need no positions of masked words.
         row = {"positions": np.zeros(1, np.int32)} | row
         return {name: row[name] for name in self.description.inputs}

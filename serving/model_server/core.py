@@ -13,6 +13,7 @@ from types import ModuleType
 
 from grpc import StatusCode
 
+from serving.lite import description
 from serving.model_server import configuration, litert, telemetry
 from serving.model_server.batching import Batching, BatchingRunner
 from serving.model_server.flags import CPUS, ServerOptions
@@ -171,8 +172,11 @@ class ServerCore:
         return spec.name, None
 
     def _read(self, path: str) -> Model:
-        options = self.options
-        if options.prefer_tflite_model and (Path(path) / litert.FILE).is_file():
+        options, folder = self.options, Path(path)
+        is_saved_model = (folder / "saved_model.pb").exists() or (folder / "saved_model.pbtxt").exists()
+        if (folder / description.FILE).exists() and (options.prefer_tflite_model or not is_saved_model):
+            return litert.LiteVersion(path)
+        if options.prefer_tflite_model and (folder / description.MODEL_FILE).is_file():
             return litert.TfLiteModel(path, options.num_tflite_pools * options.num_tflite_interpreters_per_pool)
         return _saved_models(path).SavedModel(path, options)
 

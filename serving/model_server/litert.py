@@ -1,8 +1,10 @@
-"""LiteRT (TensorFlow Lite) versions: VERSION/model.tflite with --prefer_tflite_model."""
+"""LiteRT (TensorFlow Lite) versions: those of `serving.export --engine=litert`, and any VERSION/model.tflite."""
 
 import contextlib
+import math
 import queue
 import struct
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,16 +13,73 @@ from ai_edge_litert import schema_py_generated
 from ai_edge_litert.interpreter import Interpreter
 from flatbuffers import flexbuffers
 from google.protobuf.message import DecodeError
+from grpc import StatusCode
 
+from serving.lite.description import MODEL_FILE
+from serving.lite.model import LiteModel
+from serving.lite.signatures import signatures_of
 from serving.model_server.prediction import DEFAULT_SIGNATURE, PREDICT
-from serving.model_server.status import invalid_argument
-from serving.wire.protos import SignatureDef
-from serving.wire.tensors import type_number
+from serving.model_server.status import StatusError, invalid_argument
+from serving.wire.protos import SignatureDef, TensorInfo
+from serving.wire.tensors import type_name, type_number
 
 _METADATA = b"signature_defs_metadata"
-FILE = "model.tflite"
 # A tensor with more dimensions than the model declares ends the process inside XNNPACK.
 _MAX_RANK = 6
+
+
+class LiteVersion:
+    """A version that `serving.export --engine=litert` wrote; its tensors are named SIGNATURE/ALIAS."""
+
+    def __init__(self, path: str):
+        self._functions = signatures_of(LiteModel(path))
+        self.signatures = {name: SignatureDef(method_name=one.method) for name, one in self._functions.items()}
+        for name, one in self._functions.items():
+            for infos, specs in (
+                (self.signatures[name].inputs, one.inputs),
+                (self.signatures[name].outputs, one.outputs),
+            ):
+                for alias, (dtype, shape) in specs.items():
+                    _fill_info(infos[alias], f"{name}/{alias}", dtype, shape)
+
+    def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
+        """Runs each signature of the fetches; after `timeout` seconds it ends behind a row with DEADLINE_EXCEEDED."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+
+        def advance() -> None:
+            if time.monotonic() > end:
+                raise StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed")
+
+        found: dict[str, np.ndarray] = {}
+        for name in dict.fromkeys(fetch.partition("/")[0] for fetch in fetches):
+            inputs = _checked(self._functions[name].inputs, {
+                alias: feeds[f"{name}/{alias}"] for alias in self._functions[name].inputs
+            })  # fmt: skip
+            try:
+                answers = self._functions[name].call(inputs, advance)
+            except (ValueError, RuntimeError, DecodeError) as error:
+                # The trial rows were answered, so the request is to blame.
+                raise invalid_argument(str(error)) from error
+            found |= {f"{name}/{alias}": value for alias, value in answers.items()}
+        return [found[fetch] for fetch in fetches]
+
+    def close(self) -> None:
+        self._functions = {}
+
+
+def _checked(specs: Mapping[str, tuple], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    # Refuses what would be read as something else: another type, rank or number of rows.
+    rows = {len(value) for value in values.values() if np.ndim(value)}
+    for alias, (dtype, shape) in specs.items():
+        value = values[alias]
+        fits = value.ndim == len(shape) and all(size in (-1, given) for size, given in zip(shape, value.shape))
+        if value.dtype != dtype or not fits or len(rows) != 1:
+            wanted, given = (type_name(type_number(one)) for one in (dtype, value.dtype))
+            raise invalid_argument(
+                f"{alias} is {given} {list(value.shape)}; this model takes {wanted} {list(shape)}, and as many rows of "
+                "each input"
+            )
+    return values
 
 
 class TfLiteModel:
@@ -31,12 +90,12 @@ class TfLiteModel:
     """
 
     def __init__(self, path: str, interpreters: int):
-        content = (Path(path) / FILE).read_bytes()
+        content = (Path(path) / MODEL_FILE).read_bytes()
         self._idle: queue.SimpleQueue[Interpreter] = queue.SimpleQueue()
         try:
             made = [Interpreter(model_content=content) for _ in range(interpreters)]
         except ValueError as error:
-            raise invalid_argument(f"Failed to load {FILE} at {path}: {error}") from error
+            raise invalid_argument(f"Failed to load {MODEL_FILE} at {path}: {error}") from error
         self._inputs = {detail["name"]: detail for detail in made[0].get_input_details()}
         self._outputs = {detail["name"]: detail for detail in made[0].get_output_details()}
         self.signatures = _stored_signatures(content)
@@ -114,9 +173,12 @@ def _plain(tensor_name: str) -> str:
 
 def _describe(infos: Mapping, tensors: Iterable[dict]) -> None:
     for tensor in tensors:
-        info = infos[_plain(tensor["name"])]
-        info.name = tensor["name"]
-        info.dtype = type_number(tensor["dtype"])
-        info.tensor_shape.SetInParent()
-        for size in tensor["shape_signature"].tolist():
-            info.tensor_shape.dim.add(size=size)
+        shape = tensor["shape_signature"].tolist()
+        _fill_info(infos[_plain(tensor["name"])], tensor["name"], tensor["dtype"], shape)
+
+
+def _fill_info(info: TensorInfo, name: str, dtype: type, shape: Iterable[int]) -> None:
+    info.name, info.dtype = name, type_number(dtype)
+    info.tensor_shape.SetInParent()
+    for size in shape:
+        info.tensor_shape.dim.add(size=size)
