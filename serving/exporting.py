@@ -193,8 +193,9 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
     length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
     if not 8 <= length <= limit:
         raise UserError(f"--max_seq_length={length} must be from 8 to the {limit} tokens that the model takes")
-    if settings.top_k > config.vocab_size:
-        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
+    pieces = min(config.vocab_size, loaded.tokenizer.vocab_size if loaded.tokenizer else config.vocab_size)
+    if settings.top_k > pieces:
+        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {pieces} pieces")
     if settings.inputs == "text" and loaded.tokenizer is None:
         raise UserError(
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "

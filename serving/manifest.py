@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from serving.lite.description import MODEL_FILE
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import check_format, read_json
 
 # What tensorflow_model_server looks for in a version's folder; with --prefer_tflite_model first for the latter.
-SAVED_MODEL, LITERT = "saved_model.pb", "model.tflite"
+SAVED_MODEL, LITERT = "saved_model.pb", MODEL_FILE
 MANIFEST = "assets.extra/manifest.json"
 FORMAT_VERSION = 2
 _OBJECTS, _TEXTS = ("versions", "config", "export"), ("created",)

@@ -99,7 +99,7 @@ class Exportable(tf.Module, abc.ABC):
         trial = functools.partial(onednn.trial, inference.compute, act)
         self.cpu_check = None if inference.compute == "float32" else CpuCheck(inference.compute, trial)
         self.framer = None
-        if options.tokenizer is not None:
+        if options.tokenizer is not None and self.encoder.takes_texts:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
             self.decoder = Decoder(self.framer)
         # None if it is unknown whether texts come alone or in pairs.
@@ -124,6 +124,12 @@ class Exportable(tf.Module, abc.ABC):
             if self.exit_kind != "states":
                 raise UserError(f"early exit by movement is not offered for a {type(model).__name__}; leave it out")
         return list(getattr(model, "exit_heads", []))
+
+    @property
+    def num_pieces(self) -> int:
+        """The number of ids that are pieces; a model's table may have more rows than its tokenizer has pieces."""
+        rows, tokenizer = self.encoder.config.vocab_size, self.options.tokenizer
+        return rows if tokenizer is None else min(rows, tokenizer.vocab_size)
 
     @property
     def exits_early(self) -> bool:

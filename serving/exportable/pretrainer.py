@@ -73,6 +73,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         outputs = model(model_features(inputs) | positions, training=False)
         names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
         found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
+        found["logits"] = found["logits"][:, :, : self.num_pieces]
         return super().lite_expected(model, inputs, answers) | found
 
     def sentence_order(self, batch: TokenBatch):
@@ -117,7 +118,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         largest = tf.map_fn(
             lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
             (sequence, batch.lengths),
-            fn_output_signature=tf.TensorSpec([self.encoder.config.vocab_size], tf.float32),
+            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
         )
         weights = tf.math.log1p(tf.nn.relu(largest))
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
@@ -140,7 +141,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         goes_back = config.factorization == "word" and embeddings.projection is not None
         projection = embeddings.projection.kernel if goes_back else None
         logits = vocabulary_logits(words, embeddings.words, self.output_bias, projection)
-        return tf.reshape(logits, [*tf.unstack(tf.shape(vectors)[:2]), config.vocab_size])
+        return tf.reshape(logits[:, : self.num_pieces], [*tf.unstack(tf.shape(vectors)[:2]), self.num_pieces])
 
     @staticmethod
     def keras_answers(model, features):
@@ -160,7 +161,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
             inputs["masked_lm_positions"] = inputs.pop("positions")
         positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
         rows = model_features({name: inputs[name] for name in ("input_ids", "lengths")})
-        logits = model(rows | positions, training=False)["masked_lm_logits"]
+        logits = model(rows | positions, training=False)["masked_lm_logits"][:, :, : self.num_pieces]
         scores = as_array(keras.ops.log_softmax(keras.ops.cast(logits, "float32")))
         expected = np.take_along_axis(scores, answers["ids"], axis=-1)
         probabilities = np.log(np.maximum(answers["probabilities"], 1e-30))

@@ -126,7 +126,7 @@ def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int
 
 
 def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:
-    size = exportable.encoder.config.vocab_size
+    size = exportable.num_pieces
     ids = random.integers(min(5, size - 1), size, shape)
     ids[..., 0], ids[..., -1] = min(2, size - 1), min(3, size - 1)
     return ids

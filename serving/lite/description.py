@@ -108,9 +108,11 @@ class Answer:
         joint, start_top, end_top, max_answer_length, null_threshold: of the span search (spans).
     """
 
-    KINDS: ClassVar[tuple[str, ...]] = (
-        "classes", "labels", "numbers", "vectors", "tags", "spans", "choices", "words"
-    )  # fmt: skip
+    # Each with the file's first output.
+    KINDS: ClassVar[dict[str, str]] = {
+        "classes": "logits", "labels": "logits", "numbers": "value", "vectors": "embedding", "tags": "logits",
+        "spans": "logits", "choices": "logits", "words": "logits",
+    }  # fmt: skip
 
     kind: str
     labels: tuple[str, ...] = ()
@@ -133,6 +135,18 @@ class Answer:
         _require((self.dimensions > 0) == (self.kind in ("vectors", "words")), f"dimensions {self.dimensions}")
         spans = (self.start_top, self.end_top, self.max_answer_length)
         _require(all((number > 0) == (self.kind == "spans") for number in spans), f"spans {spans}")
+
+    def check(self, inputs: "dict[str, TensorSpec]", outputs: "dict[str, TensorSpec]") -> None:
+        """Raises ValueError unless the file's inputs and outputs are those of this kind of answer."""
+        more = {"positions"} if self.kind == "words" else {"allowed", "may_start"} if self.joint else set()
+        expected = {"input_ids", "lengths"} | more
+        _require(inputs.keys() in (expected, expected | {"segment_ids"}), f"the inputs {', '.join(inputs)}")
+        first = "start_log_probs" if self.joint else self.KINDS[self.kind]
+        _require(first in outputs, f"the outputs {', '.join(outputs)}")
+        size = len(self.labels) or (self.dimensions if self.kind == "vectors" else 0)
+        _require(
+            not size or outputs[first].shape[-1] == size, f"{outputs[first].shape[-1]} numbers for {size} {self.kind}"
+        )
 
     @property
     def takes_pairs(self) -> bool | None:
@@ -208,12 +222,12 @@ class Description:
     def __post_init__(self):
         _require(self.compute in ("float32", "int8"), f"compute {self.compute!r}")
         _require(0 < self.tolerance < 1, f"tolerance {self.tolerance}")
-        for name, digest in self.files.items():
+        for name, sha256 in self.files.items():
             _require(bool(_FILE_NAME.fullmatch(name)) and name != FILE, f"a file {name!r}")
-            _require(bool(_SHA256.fullmatch(digest)), f"a SHA-256 {digest!r}")
+            _require(bool(_SHA256.fullmatch(sha256)), f"a SHA-256 {sha256!r}")
         for name in (MODEL_FILE, *([self.tokenizer.file] if self.tokenizer else [])):
             _require(name in self.files, f"no SHA-256 of {name!r}")
-        _require({"input_ids", "lengths"} <= self.inputs.keys() and bool(self.outputs), "too few inputs or outputs")
+        self.answer.check(self.inputs, self.outputs)
         _require(bool(self.trials), "no trials")
         for trial in self.trials:
             _require(trial.inputs.keys() == self.inputs.keys(), f"a trial with the inputs {', '.join(trial.inputs)}")
@@ -223,22 +237,21 @@ class Description:
             _require(len(trial.texts) <= 2 and bool(trial.texts) == bool(self.tokenizer), "a trial's texts")
             count = len(trial.inputs["input_ids"])
             _require(1 <= count <= self.limits.max_seq_length, f"a trial of {count} ids")
+            _require(trial.inputs["lengths"] == (count,), "a trial of another length than its ids")
+            for name, values in trial.inputs.items():
+                _require(name in ("lengths", "positions") or len(values) == count, f"a trial of {len(values)} {name}")
+                _require(all(-(2**31) <= value < 2**31 for value in values), f"a trial of unlikely {name}")
 
     def trial_inputs(self, trial: Trial) -> dict[str, np.ndarray]:
         """Returns a trial's inputs as the file takes them, of one row."""
-        try:
-            return {
-                name: np.array(values, np.int32).astype(spec.dtype).reshape([1, -1][: len(spec.shape)])
-                for (name, values), spec in zip(trial.inputs.items(), map(self.inputs.__getitem__, trial.inputs))
-            }
-        except (OverflowError, ValueError) as error:
-            raise UserError(f"a trial's inputs are damaged: {error}") from error
+        arrays = {name: np.array(values, self.inputs[name].dtype) for name, values in trial.inputs.items()}
+        return {name: array if name == "lengths" else array[None] for name, array in arrays.items()}
 
 
 def write(folder: Path, description: Description) -> None:
     """Writes the description into its folder."""
     values = {"format_version": FORMAT_VERSION} | dataclasses.asdict(description)
-    files.write_json(folder / FILE, {"sha256": _digest(values)} | values)
+    files.write_json(folder / FILE, {"sha256": digest(values)} | values)
 
 
 def read(folder: Path) -> tuple[Description, dict[str, bytes]]:
@@ -252,26 +265,27 @@ def read(folder: Path) -> tuple[Description, dict[str, bytes]]:
         raise UserError(f"'{path}' is damaged: it holds no JSON object; export the model again")
     files.check_format(f"'{path}'", values, FORMAT_VERSION)
     try:
-        digest = values.pop("sha256", None)
-        _require(digest == _digest(values), f"a SHA-256 {digest!r} that is not its own")
+        written = values.pop("sha256", None)
+        _require(written == digest(values), f"a SHA-256 {written!r} that is not its own")
         del values["format_version"]
         description = _parsed(Description, values, "")
     except (ValueError, RecursionError) as error:
         raise UserError(f"'{path}' is damaged: it has {error}; export the model again") from error
-    return description, {name: _content(folder / name, digest) for name, digest in description.files.items()}
+    return description, {name: _content(folder / name, sha256) for name, sha256 in description.files.items()}
 
 
-def _content(path: Path, digest: str) -> bytes:
+def _content(path: Path, sha256: str) -> bytes:
     try:
         content = files.read_limited(path, _MOST_BYTES)
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}; export the model again") from error
-    if hashlib.sha256(content).hexdigest() != digest:
+    if hashlib.sha256(content).hexdigest() != sha256:
         raise UserError(f"'{path}' is damaged: its SHA-256 is not the one in {FILE}; export the model again")
     return content
 
 
-def _digest(values: dict[str, Any]) -> str:
+def digest(values: dict[str, Any]) -> str:
+    """Returns the SHA-256 of a description's values."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

@@ -65,7 +65,7 @@ class PaddedBatch:
 class LiteRtEncoder(InferenceEncoder):
     """The encoder of LiteRT files: float32, and padding is computed too."""
 
-    is_plain, rows_class = True, Rectangle
+    is_plain, rows_class, takes_texts = True, Rectangle, False
 
     def _by_size(self, answer: Callable, *inputs):
         return answer(*self._begin(*inputs))
@@ -79,11 +79,11 @@ def check_model(model: keras.Model) -> None:
     config = encoder_of(model).config
     for extension in config.extensions:
         if not extension.for_litert:
-            raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; export it as a SavedModel")
+            raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; leave out --engine=litert")
 
 
 def lite_exportable(model: keras.Model, options: ExportOptions) -> Exportable:
-    """Returns an exportable of a model that `check_model` accepts, for `convert`; texts are not its own."""
+    """Returns an exportable of a model that `check_model` accepts, for `convert`."""
     return make_exportable(model, options, LiteRtEncoder(encoder_of(model), InferenceOptions()))
 
 
