@@ -1,7 +1,5 @@
 """A tiny model of each kind as `albert_tf.load` returns it, and as a LiteRT version."""
 
-import functools
-
 import pytest
 
 import albert_tf
@@ -11,14 +9,19 @@ from tests.serving.conftest import write_export
 
 @pytest.fixture(scope="session")
 def both(make_model, tokenizer_of, tmp_path_factory):
-    """both(head, family, task as pairs, compute): a loaded model, and its version; made once."""
+    """both(head, family, task, compute): a loaded model, and its version; made once."""
+    made = {}
 
-    @functools.cache
-    def make(head="embedder", family="albert", task=(), compute="float32", **settings):
+    def make(head="embedder", family="albert", task=None, compute="float32"):
+        key = str((head, family, task, compute))
+        if key not in made:
+            made[key] = _made(head, family, task, compute)
+        return made[key]
+
+    def _made(head, family, task, compute):
         folder = tmp_path_factory.mktemp("lite")
-        settings = {"engine": "litert", "inputs": "text", "compute": compute} | settings
-        model = make_model(head, family=family)
-        version = write_export(folder, model, tokenizer_of(family), dict(task), **settings)
+        settings = {"engine": "litert", "inputs": "text", "compute": compute}
+        version = write_export(folder, make_model(head, family=family), tokenizer_of(family), task, **settings)
         return albert_tf.load(folder), LiteModel(version)
 
     return make
@@ -28,4 +31,4 @@ def both(make_model, tokenizer_of, tmp_path_factory):
 def vectors(both):
     """An embedder with prompts, whose rows have 20 tokens."""
     prompts = {"query": "what is ", "passage": "the cat: "}
-    return both(task=(("prompts", prompts), ("max_seq_length", 20)))
+    return both(task={"prompts": prompts, "max_seq_length": 20})

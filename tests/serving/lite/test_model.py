@@ -45,8 +45,8 @@ def outcome(call):
         return str(error)
 
 
-LABELS = (("labels", ("dull", "so so", "fine")), ("inputs", ("text",)))
-PAIRS = (("labels", ("dull", "so so", "fine")), ("inputs", ("one", "two")))
+LABELS = {"labels": ["dull", "so so", "fine"], "inputs": ["text"]}
+PAIRS = LABELS | {"inputs": ["one", "two"]}
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ PAIRS = (("labels", ("dull", "so so", "fine")), ("inputs", ("one", "two")))
     [
         ("classifier", "albert", LABELS, (WORDS,)),
         ("classifier", "roberta", PAIRS, (WORDS, [*WORDS[1:], "the " * 60])),
-        ("regressor", "albert", (), (["the " * 60, *WORDS], ["paris", *reversed(WORDS)])),
-        ("token classifier", "roberta", (), ([*WORDS, ["New York", " a", "", "the"], "sat " * 60],)),
-        ("spans", "albert", (("null_threshold", 0.5),), (["what is the capital of france?", "who"], [CONTEXT, " "])),
-        ("joint spans", "sentencepiece", (), (["what is the capital?", "where"], [CONTEXT, CONTEXT[::-1]])),
-        ("pretrainer", "sentencepiece", (), (["the [MASK] sat", "[MASK] [MASK]", "on [MASK] " + "the " * 60],)),
+        ("regressor", "albert", None, (["the " * 60, *WORDS], ["paris", *reversed(WORDS)])),
+        ("token classifier", "roberta", None, ([*WORDS, ["New York", " a", "", "the"], "sat " * 60],)),
+        ("spans", "albert", {"null_threshold": 0.5}, (["what is the capital of france?", "who"], [CONTEXT, " "])),
+        ("joint spans", "sentencepiece", None, (["what is the capital?", "where"], [CONTEXT, CONTEXT[::-1]])),
+        ("pretrainer", "sentencepiece", None, (["the [MASK] sat", "[MASK] [MASK]", "on [MASK] " + "the " * 60],)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
