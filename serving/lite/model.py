@@ -51,6 +51,7 @@ class LiteModel(TextModel):
 
     Args:
         folder: a version's folder, or the one that holds numbered folders of versions, of which the newest counts.
+        cores: CPU cores to use; 0: all that this process may use.
 
     Raises:
         UserError: there is no version, it is damaged or of a later format, or its trial texts have other answers here.
@@ -61,12 +62,12 @@ class LiteModel(TextModel):
         rows: makes rows from texts; None in an export for ids.
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike, cores: int = 0):
         self.source, self.folder = str(folder), version_folder(folder)
         self.description, contents = description.read(self.folder)
         self._answer, rules = self.description.answer, self.description.tokenizer
         self.task = {"prompts": self._answer.prompts, "similarity_fn_name": self._answer.similarity}
-        self.interpreters = Interpreters(contents[description.MODEL_FILE])
+        self.interpreters = Interpreters(contents[description.MODEL_FILE], cores)
         self.rows = None if rules is None else RowMaker(self.description, LiteTokenizer(rules, contents[rules.file]))
         self._check_trials()
 
