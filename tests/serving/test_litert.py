@@ -41,8 +41,8 @@ HEADS = (
     "cls embedder", "encoder", "pretrainer", "words alone",
 )  # fmt: skip
 QUICK = {
-    ("classifier", "BERT", "int8"), ("joint spans", "ALBERT", "float32"), ("pretrainer", "RoBERTa", "float32"),
-    ("token classifier", "windows", "float32"), ("embedder", "MPNet", "float32"),
+    ("regressor", "BERT", "int8"), ("joint spans", "ALBERT", "float32"), ("pretrainer", "RoBERTa", "float32"),
+    ("token classifier", "rotary", "float32"), ("classifier", "windows", "float32"), ("embedder", "MPNet", "float32"),
 }  # fmt: skip
 NEAR = {"float32": Tolerance(1e-6, 2e-5), "int8": TOLERANCES["int8"]}
 LENGTHS = np.array([12, 5, 1], np.int32)
