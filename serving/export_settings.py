@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.choices import COMPUTE, PADDING
+from serving.choices import COMPUTE
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
@@ -21,7 +21,7 @@ class ExportSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "compute padding merge_low_rank other_cpu exit_rule",
+        "Speed": "compute merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
         "Output": "warm_up_lengths check check_numbers",
     }
@@ -54,11 +54,6 @@ class ExportSettings(CheckedSettings):
         "float32",
         help="arithmetic; int8: any x86 CPU; auto: bfloat16 where this CPU has it",
         choices=(*COMPUTE, "auto"),
-    )
-    padding: str = setting(
-        "skipped",
-        help="skipped: compute matrix products for real tokens only; computed: for padding, too",
-        choices=PADDING,
     )
     merge_low_rank: bool = setting(
         False,
