@@ -146,7 +146,6 @@ def test_what_it_has_no_operations_for_is_refused_by_name(make_model, changes, w
     [
         ({"compute": "bfloat16"}, "--engine=litert computes in float32 or int8, not in bfloat16"),
         ({"compute": "auto"}, "--engine=litert computes in float32 or int8, not in auto"),
-        ({"padding": "computed"}, "--padding is for --engine=tensorflow; leave it out"),
         ({"warm_up_lengths": "8"}, "--warm_up_lengths is for --engine=tensorflow"),
         ({"calibration_text": "lines.txt"}, "--calibration_text is for --engine=tensorflow"),
         ({"check_numbers": True}, "--check_numbers is for --engine=tensorflow"),
