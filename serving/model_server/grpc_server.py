@@ -11,13 +11,13 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from tensorflow_serving.apis import model_pb2
 
 from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.services import METHODS, Method, model_spec
 from serving.model_server.status import StatusError, as_status_error, truncated
 from serving.model_server.telemetry import RequestLog
+from serving.wire.protos import ModelSpec
 from serving.wire.request_id import HEADER, accepted
 
 _LOG = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class GrpcServer:
         self, method: Method, payload: bytes, context: grpc.ServicerContext
     ) -> tuple[bytes, StatusError | None]:
         begin = time.perf_counter()
-        spec, answer, error = model_pb2.ModelSpec(), b"", None
+        spec, answer, error = ModelSpec(), b"", None
         try:
             request = method.request_type.FromString(payload)
             spec = model_spec(request)

@@ -6,31 +6,24 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-import tensorflow as tf
 from grpc import StatusCode
-from tensorflow.core.example import example_pb2, feature_pb2
-from tensorflow.core.framework import types_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow_serving.apis import input_pb2
 
 from serving.model_server.json_values import as_bytes, format_error, is_base64, is_plain_object, json_type, shown
 from serving.model_server.status import StatusError, invalid_argument
-from serving.wire.tensors import MAX_RANK
+from serving.wire.protos import DATA_TYPES, Example, Feature, Input, TensorInfo
+from serving.wire.tensors import DT_STRING, MAX_RANK, numpy_type, type_number
 
-TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
+TensorInfos = Mapping[str, TensorInfo]
 # dtype -> types of JSON values it takes, and the NumPy type they must fit into; the narrow integers wrap around then,
 # as in the real server.
 _KINDS: dict[int, tuple[set[type], type]] = {
-    **dict.fromkeys(
-        (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16), ({int, float}, np.float64)
-    ),
-    **dict.fromkeys((types_pb2.DT_INT32, types_pb2.DT_INT16, types_pb2.DT_INT8, types_pb2.DT_UINT8), ({int}, np.int32)),
-    types_pb2.DT_INT64: ({int}, np.int64),
-    types_pb2.DT_UINT32: ({int}, np.uint32),
-    types_pb2.DT_UINT64: ({int}, np.uint64),
-    types_pb2.DT_BOOL: ({bool}, np.bool_),
-    types_pb2.DT_STRING: ({str, dict}, np.object_),
+    **{type_number(one): ({int, float}, np.float64) for one in (np.float32, np.float64, np.half, ml_dtypes.bfloat16)},
+    **{type_number(one): ({int}, np.int32) for one in (np.int32, np.int16, np.int8, np.uint8)},
+    **{type_number(one): ({int}, one) for one in (np.int64, np.uint32, np.uint64)},
+    type_number(np.bool_): ({bool}, np.bool_),
+    DT_STRING: ({str, dict}, np.object_),
 }
 _FEATURES: dict[type, tuple[str, Callable]] = {
     bool: ("int64_list", int),
@@ -171,7 +164,7 @@ def _array(leaves: list, dtype: int) -> np.ndarray:
             StatusCode.UNIMPLEMENTED,
             f"Conversion of JSON Value: {shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
         )
-    result = np.empty(len(leaves), tf.as_dtype(dtype).as_numpy_dtype)
+    result = np.empty(len(leaves), numpy_type(dtype, ml_dtypes.bfloat16))
     for part in _slices(leaves):
         with np.errstate(over="ignore", under="ignore"):
             result[part] = _converted(leaves[part], dtype)
@@ -191,12 +184,12 @@ def _converted(leaves: list, dtype: int) -> np.ndarray:
 
 
 def _dtype_name(dtype: int) -> str:
-    return types_pb2.DataType.Name(dtype).removeprefix("DT_").lower()
+    return DATA_TYPES[dtype].removeprefix("DT_").lower()
 
 
-def examples_input(document: dict[str, Any]) -> input_pb2.Input:
+def examples_input(document: dict[str, Any]) -> Input:
     """Returns the "examples" of classify and regress, with the shared features of "context"."""
-    result = input_pb2.Input()
+    result = Input()
     target = result.example_list
     if "context" in document:
         target = result.example_list_with_context
@@ -213,7 +206,7 @@ def examples_input(document: dict[str, Any]) -> input_pb2.Input:
     return result
 
 
-def _fill_example(value: Any, example: example_pb2.Example) -> None:
+def _fill_example(value: Any, example: Example) -> None:
     if type(value) is not dict:
         raise invalid_argument(f"Example must be JSON object but got JSON {json_type(value)}")
     example.SetInParent()
@@ -226,7 +219,7 @@ def _fill_example(value: Any, example: example_pb2.Example) -> None:
             _add_to_feature(name, leaf, feature)
 
 
-def _add_to_feature(name: str, value: Any, feature: feature_pb2.Feature) -> None:
+def _add_to_feature(name: str, value: Any, feature: Feature) -> None:
     kind, convert = _FEATURES.get(type(value), (None, None))
     if kind is None or (type(value) is dict and not is_base64(value)):
         raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {json_type(value)}")

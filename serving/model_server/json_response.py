@@ -7,17 +7,18 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import tensorflow as tf
 from google.protobuf import json_format
-from tensorflow.core.framework import types_pb2
-from tensorflow_serving.apis import (
-    classification_pb2,
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    regression_pb2,
-)
 
 from serving.model_server.status import invalid_argument
+from serving.wire.protos import (
+    DATA_TYPES,
+    ClassificationResult,
+    GetModelMetadataResponse,
+    GetModelStatusResponse,
+    RegressionResult,
+    SignatureDefMap,
+)
+from serving.wire.tensors import type_number
 
 _BYTES_SUFFIX = "_bytes"
 _INDENT = "    "
@@ -92,16 +93,13 @@ def _leaf_texts(name: str, value: np.ndarray) -> list[str]:
         if name.endswith(_BYTES_SUFFIX):
             return ['{ "b64": ' + _string(base64.b64encode(leaf).decode("ascii")) + " }" for leaf in flat.tolist()]
         return [_string(leaf.decode("utf-8", "surrogateescape")) for leaf in flat.tolist()]
-    dtype = tf.as_dtype(value.dtype)
-    if dtype.is_bool:
+    if value.dtype.kind == "b":
         return ["true" if leaf else "false" for leaf in flat.tolist()]
-    if dtype.is_integer and not dtype.is_quantized:
+    if value.dtype.kind in "iu":
         return list(map(str, flat.tolist()))
-    if dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
-        return float_texts(flat if dtype.size > 2 else flat.astype(np.float32))
-    raise invalid_argument(
-        f"Failed to write JSON value for tensor type: {types_pb2.DataType.Name(dtype.as_datatype_enum)}"
-    )
+    if value.dtype.kind == "f" or value.dtype.name == "bfloat16":
+        return float_texts(flat if value.dtype.itemsize > 2 else flat.astype(np.float32))
+    raise invalid_argument(f"Failed to write JSON value for tensor type: {DATA_TYPES[type_number(value.dtype)]}")
 
 
 def float_texts(values: np.ndarray) -> list[str]:
@@ -125,7 +123,7 @@ def _float_texts(values: np.ndarray) -> list[str]:
 _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def classification(result: classification_pb2.ClassificationResult) -> bytes:
+def classification(result: ClassificationResult) -> bytes:
     """Returns labels and scores of each example."""
     if not result.classifications:
         raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
@@ -137,7 +135,7 @@ def classification(result: classification_pb2.ClassificationResult) -> bytes:
     return _encoded('{\n    "results": [' + ", ".join(entries) + "\n    ]\n}")
 
 
-def regression(result: regression_pb2.RegressionResult) -> bytes:
+def regression(result: RegressionResult) -> bytes:
     """Returns one value per example."""
     if not result.regressions:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
@@ -145,14 +143,14 @@ def regression(result: regression_pb2.RegressionResult) -> bytes:
     return _encoded('{\n    "results": [' + ", ".join(values) + "]\n}")
 
 
-def status(response: get_model_status_pb2.GetModelStatusResponse) -> bytes:
+def status(response: GetModelStatusResponse) -> bytes:
     """Returns the states of a model's versions."""
     return _encoded(_message(response) + "\n")
 
 
-def metadata(response: get_model_metadata_pb2.GetModelMetadataResponse) -> bytes:
+def metadata(response: GetModelMetadataResponse) -> bytes:
     """Returns a model's signatures."""
-    signatures = get_model_metadata_pb2.SignatureDefMap()
+    signatures = SignatureDefMap()
     response.metadata["signature_def"].Unpack(signatures)
     return _encoded(
         '{\n"model_spec":' + _message(response.model_spec) + ',\n"metadata": {"signature_def": '

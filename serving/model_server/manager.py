@@ -8,22 +8,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
-from tensorflow_serving.apis import get_model_status_pb2
-
+from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, as_status_error, not_found
 
 _LOG = logging.getLogger(__name__)
-_STATES = get_model_status_pb2.ModelVersionStatus
-START, LOADING, AVAILABLE = _STATES.START, _STATES.LOADING, _STATES.AVAILABLE
-UNLOADING, END = _STATES.UNLOADING, _STATES.END
-
-
-class Closable(Protocol):
-    """A loaded model that can be closed."""
-
-    def close(self) -> None: ...
+# Numbers of ModelVersionStatus.State.
+START, LOADING, AVAILABLE, UNLOADING, END = 10, 20, 30, 40, 50
 
 
 class Version:
@@ -34,7 +25,7 @@ class Version:
         self.state = START
         self.error: StatusError | None = None
         self.aspired = True
-        self.servable: Closable | None = None
+        self.servable: Servable | None = None
         self.references = 0
 
     def __str__(self) -> str:
@@ -46,7 +37,7 @@ class Manager:
 
     def __init__(
         self,
-        load: Callable[[str, int, str], Closable],
+        load: Callable[[str, int, str], Servable],
         max_load_retries: int = 5,
         retry_interval: float = 60.0,
         load_threads: int = 1,
@@ -218,7 +209,7 @@ class Manager:
             else:
                 self._finish_load(version, None, error)
 
-    def _finish_load(self, version: Version, servable: Closable | None, error: StatusError | None) -> None:
+    def _finish_load(self, version: Version, servable: Servable | None, error: StatusError | None) -> None:
         version.servable, version.error = servable, error
         version.state = END if servable is None else AVAILABLE
         if servable is not None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from grpc import StatusCode
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
 from serving.http_protocol import Inflating, UnknownCoding
 from serving.model_server import json_request, json_response, json_values, telemetry
@@ -22,6 +21,7 @@ from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, predict
 from serving.model_server.services import get_model_metadata, get_model_status
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import RequestLog
+from serving.wire.protos import GetModelMetadataRequest, GetModelStatusRequest, ModelSpec
 from serving.wire.request_id import HEADER, accepted
 from tfrecords.base.processes import without_collections
 
@@ -104,7 +104,7 @@ class RestApi:
         limit = self._core.options.rest_api_timeout_in_ms / 1000
         # As in the C++ server's RunOptions, 0 is no limit.
         deadline = begin + limit if limit > 0 else math.inf
-        code, spec, method, counted = StatusCode.OK, model_pb2.ModelSpec(), "", False
+        code, spec, method, counted = StatusCode.OK, ModelSpec(), "", False
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
@@ -131,7 +131,7 @@ class RestApi:
         return answer
 
     def _dispatch(
-        self, verb: str, path: str, spec: model_pb2.ModelSpec, method: str, document: "_Document", deadline: float
+        self, verb: str, path: str, spec: ModelSpec, method: str, document: "_Document", deadline: float
     ) -> bytes:
         if verb == "POST":
             if method == "predict":
@@ -143,12 +143,12 @@ class RestApi:
         if not spec.name:
             raise invalid_argument("Missing model name in request.")
         if method == "metadata":
-            request = get_model_metadata_pb2.GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
+            request = GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
             return json_response.metadata(get_model_metadata(self._core, request))
-        request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
+        request = GetModelStatusRequest(model_spec=spec)
         return json_response.status(get_model_status(self._core, request))
 
-    def _predict(self, spec: model_pb2.ModelSpec, document: "_Document", deadline: float) -> bytes:
+    def _predict(self, spec: ModelSpec, document: "_Document", deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
             servable, name, inputs, row_format = self._predict_inputs(stack, spec, document, deadline)
             check = self._core.options.enable_signature_method_name_check
@@ -156,9 +156,7 @@ class RestApi:
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
 
-    def _predict_inputs(
-        self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
-    ):
+    def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, document: "_Document", deadline: float):
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
             name = json_values.signature_name(values)
@@ -173,7 +171,7 @@ class RestApi:
             inputs, row_format = json_request.predict_inputs(values, infos)
         return servable, name, inputs, row_format
 
-    def _examples(self, spec: model_pb2.ModelSpec, method: str, document: "_Document", deadline: float) -> bytes:
+    def _examples(self, spec: ModelSpec, method: str, document: "_Document", deadline: float) -> bytes:
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
             name = json_values.signature_name(values)
@@ -242,8 +240,8 @@ def _is_int64(digits: str) -> bool:
     return len(digits.lstrip("0")) <= _INT64_DIGITS and int(digits.lstrip("0") or "0") <= _INT64_MAX
 
 
-def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
-    spec = model_pb2.ModelSpec(name=urllib.parse.unquote(match[1] or ""))
+def _model_spec(match: re.Match) -> ModelSpec:
+    spec = ModelSpec(name=urllib.parse.unquote(match[1] or ""))
     if match[2]:
         spec.version.value = int(match[2].lstrip("0") or "0")
     if match[3]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tensorflow_serving.config import model_server_config_pb2
+from serving.wire.protos import ModelConfig
 
 _LOG = logging.getLogger(__name__)
 _INT64_MAX = 2**63 - 1
@@ -42,7 +42,7 @@ def list_versions(base_path: str) -> dict[int, str]:
     return versions
 
 
-def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, str]:
+def aspired_versions(model: ModelConfig) -> dict[int, str]:
     """Returns the versions that the model's policy selects, by default the latest."""
     versions = list_versions(model.base_path)
     policy = model.model_version_policy
@@ -70,14 +70,14 @@ class StoragePathSource:
         """`poll_wait_seconds`: pause between polls; 0 polls on configuration changes only, negative never."""
         self._aspire = aspire
         self._wait = poll_wait_seconds
-        self._models: dict[str, model_server_config_pb2.ModelConfig] = {}
+        self._models: dict[str, ModelConfig] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll_for_ever, name="file-system-poll", daemon=True)
         if poll_wait_seconds > 0:
             self._thread.start()
 
-    def configure(self, models: Mapping[str, model_server_config_pb2.ModelConfig]) -> None:
+    def configure(self, models: Mapping[str, ModelConfig]) -> None:
         with self._lock:
             removed = set(self._models) - set(models)
             self._models = dict(models)

@@ -2,15 +2,14 @@ import logging
 import time
 from pathlib import Path
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
-from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.model_server import telemetry
 from serving.model_server.prediction import classify, multi_inference, predict, regress
 from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
+from serving.wire.protos import PredictionLog
 
 _LOG = logging.getLogger(__name__)
 _FILE = "assets.extra/tf_serving_warmup_requests"
@@ -48,6 +47,8 @@ def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
 
 
 def _replay(servable: Servable, file: Path, iterations: int) -> int:
+    import tensorflow as tf  # Not at the top: what brings warm-up requests is a SavedModel.
+
     count = 0
     try:
         for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
@@ -63,14 +64,14 @@ def _replay(servable: Servable, file: Path, iterations: int) -> int:
     return count
 
 
-def _parsed(record: bytes, file: Path) -> prediction_log_pb2.PredictionLog:
+def _parsed(record: bytes, file: Path) -> PredictionLog:
     try:
-        return prediction_log_pb2.PredictionLog.FromString(record)
+        return PredictionLog.FromString(record)
     except DecodeError as error:
         raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}") from error
 
 
-def _run(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:
+def _run(servable: Servable, log: PredictionLog) -> None:
     kind = log.WhichOneof("log_type")
     request = getattr(log, kind).request if kind in _KINDS else None
     if kind == "predict_log":
