@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import FEATURES, Preprocessor
-from tfrecords.answers.texts import TextModel, no_tokenizer
+from tfrecords.answers.texts import TextModel, no_tokenizer, no_vectors
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -70,6 +72,28 @@ class Loaded(TextModel):
 
     def vectors(self, texts: Any, batch_size: int, show_progress: bool, prompt_name: str) -> np.ndarray:
         return answers.embed(self, texts, batch_size, show_progress, prompt_name)
+
+    @property
+    def dimensions(self) -> int:
+        if not hasattr(self.embedder, "dimensions"):
+            raise no_vectors(type(self.embedder).__name__)
+        return self.embedder.dimensions
+
+    def identity(self) -> str:
+        """Returns a SHA-256 of all that determines vectors: weights, depth, pooling, tokenizer, prompts."""
+        model, preprocess, _ = self.embedder, self.preprocessor(), self.dimensions
+        names = ("prompts", "default_prompt_name", "similarity_fn_name")
+        said = {name: self.task[name] for name in names if self.task.get(name)}
+        said |= {
+            "pooling": model.pooling,
+            "tokenizer": preprocess.tokenizer.sha256,
+            "length": preprocess.max_seq_length,
+        }
+        said |= {"config": encoder_of(model).config.to_dict()}
+        state = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        for variable in model.weights:
+            state.update(np.asarray(variable).tobytes())
+        return state.hexdigest()
 
     def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> Index:
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.

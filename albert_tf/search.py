@@ -66,16 +66,19 @@ class SearchSettings(CheckedSettings):
 
 def main(settings: SearchSettings) -> None:
     """Builds or searches an index."""
-    texts = _texts(settings) if settings.text_file else []
-    model = settings.model or saved_source(settings.index_dir)
+    texts, model = read_texts(settings), settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
+    from albert_tf.loading import load
     from albert_tf.searching import build_or_search
 
-    build_or_search(settings, model, texts)
+    build_or_search(settings, load(model), texts)
 
 
-def _texts(settings: SearchSettings) -> list[str]:
+def read_texts(settings: SearchSettings) -> list[str]:
+    """Returns the texts to index; [] without a file."""
+    if not settings.text_file:
+        return []
     path = Path(settings.text_file)
     if not path.is_file():
         raise UserError(f"--text_file={path} is no file; give a file of texts")

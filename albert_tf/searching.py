@@ -3,16 +3,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf.index import build_index, open_index
-from albert_tf.loading import load
+from tfrecords.answers.texts import TextModel
 from tfrecords.base.script import say_next
 
 if TYPE_CHECKING:
     from albert_tf.search import SearchSettings
 
 
-def build_or_search(settings: "SearchSettings", model: str, texts: Sequence[str]) -> None:
+def build_or_search(settings: "SearchSettings", loaded: TextModel, texts: Sequence[str]) -> None:
     """Builds an index of `texts` or, without a text file, opens a saved one; prints the hits for each query."""
-    loaded = load(model)
     if settings.text_file:
         index = build_index(loaded, texts, settings.index_dir, settings.vectors, settings.batch_size)
         print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")

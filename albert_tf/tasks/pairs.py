@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from albert_tf.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.pair_losses import PairLoss
@@ -186,7 +185,7 @@ class PairsTask(StreamedTask):
             head = self._towards(self.teacher.embedder, head, getattr(model, "encoder", model))
             # It may ask an index of the teacher's vectors, so that it compares as the teacher does.
             kept["similarity_fn_name"] = self.teacher.task.get("similarity_fn_name", "cosine")
-            kept["distilled_from"] = identity(self.teacher)
+            kept["distilled_from"] = self.teacher.identity()
         if self.loss.name == "margin_mse" and self.teacher is None and head.get("normalize", True):
             self._check_margins()
         prompts = dict(task.get("prompts", {}))

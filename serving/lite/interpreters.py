@@ -52,7 +52,9 @@ class Interpreters:
         if not rows:
             return []
         if len(rows) == 1:
-            return [self._programs(self._alone, 1, self.cores)[0](rows[0], outputs)]
+            answer = self._programs(self._alone, 1, self.cores)[0](rows[0], outputs)
+            advance()
+            return [answer]
         answers: list[Row] = [{}] * len(rows)
         # The longest first, so that no core ends late; of equal lengths one after the other, since memory is planned
         # by length.

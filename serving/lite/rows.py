@@ -71,7 +71,8 @@ class Framer:
             # Hundredths keep ties exact; earlier windows are preferred.
             here = np.minimum(place, size - 1 - place) * 100 + size
             is_better = here > score[part]
-            score[part], owner[part] = np.where(is_better, (here, number), (score[part], owner[part]))
+            score[part] = np.where(is_better, here, score[part])
+            owner[part] = np.where(is_better, number, owner[part])
         for number, part in enumerate(parts):
             row = self._row(question, context[part])
             yield Window(row, part.start, part.stop - part.start, first_column, owner[part] == number)

@@ -190,7 +190,7 @@ class _Heads:
         ]
 
     def run(self, rows: Sequence[Row], advance: Advance) -> list[Row]:
-        return self.model.interpreters.run([self.model.inputs(row) for row in rows], advance=advance)
+        return self.model.run(rows, advance=advance)
 
     def pieces(self, ids: np.ndarray) -> np.ndarray:
         return np.array([self.maker.tokenizer.id_to_piece(one).encode() for one in ids.tolist()], object)

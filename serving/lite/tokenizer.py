@@ -1,6 +1,7 @@
 """Converts texts to ids by the libraries `sentencepiece` and `tokenizers`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,12 @@ from tfrecords.tokenizers.by_library import (
 
 
 class LiteTokenizer:
-    """The tokenizer of a version; its ids are those of the tokenizer that the version was written from."""
+    """The tokenizer of a version; its ids are those of the tokenizer that the version was written from.
+
+    It has the attributes of its rules, as `tfrecords.tokenizers.base.Tokenizer` has them.
+    """
+
+    cls_last = False
 
     def __init__(self, rules: TokenizerRules, content: bytes):
         self.rules = rules
@@ -32,6 +38,9 @@ class LiteTokenizer:
 
             tokenizer = Tokenizer.from_str(content.decode())
             self._library, self._piece = TokenizersLibrary(tokenizer, rules.kind == "wordpiece"), tokenizer.id_to_token
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rules, name)
 
     def id_to_piece(self, token_id: int) -> str:
         return self._piece(token_id) or f"[unused{token_id}]"

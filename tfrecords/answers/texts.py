@@ -20,6 +20,16 @@ class TextModel(abc.ABC):
     """Answers texts; `task` has what fine-tuning or a published checkpoint says of the model, such as its prompts."""
 
     task: Any
+    source: str
+
+    @property
+    @abc.abstractmethod
+    def dimensions(self) -> int:
+        """The numbers of a vector; raises UserError if the model makes none."""
+
+    @abc.abstractmethod
+    def identity(self) -> str:
+        """Returns a SHA-256 of all that determines a model's vectors."""
 
     @abc.abstractmethod
     def answers(self, texts: Any, seconds: Any, batch_size: int) -> Any:

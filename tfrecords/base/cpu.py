@@ -36,7 +36,7 @@ def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Returns the CPU cores that this process may use: by its affinity and its cgroups' quotas, rounded down, at least 1.
+    """Returns the CPU cores that this process may use, by affinity and quotas of cgroups: rounded down, at least 1.
 
     `root` is where the files of Linux are.
     """
