@@ -20,6 +20,7 @@ from albert_tf.choices import ALLOW_PICKLE_HELP
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
+from serving.lite.start import PortSettings
 from serving.manifest import MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder, whole_path
@@ -31,35 +32,25 @@ _TERMINATION_S = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartSettings(CheckedSettings):
+class StartSettings(PortSettings):
     """The model to start, and its ports."""
 
     model: str = setting(help="folder of a model or of an export, or the name of a model on the Hugging Face hub")
-    name: str = setting("", help="name by which clients ask for the model; empty: the name of its folder")
-    port: int = setting(
-        8080, help="HTTP port of the gateway's API and of its page for trying the model", at_least=1, at_most=65535
-    )
-    grpc_port: int = setting(8500, help="port of TensorFlow Serving's gRPC API", at_least=1, at_most=65535)
-    rest_api_port: int = setting(8501, help="port of TensorFlow Serving's REST API; 0: none", at_least=0, at_most=65535)
-    bind_address: str = setting("127.0.0.1", help="address to listen on, such as 0.0.0.0 for every network")
-    api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
-    open_ports: str = setting("", help=f"{OPEN_PORTS_HELP} --api_key_file", choices=OPEN_PORTS)
     output_dir: str = setting("servables", help="folder for the exported model; later starts use the export again")
+    engine: str = setting(
+        "auto",
+        help=f"tensorflow: a SavedModel; litert: without TensorFlow; auto: tensorflow where {_REAL} is installed or "
+        "the model needs it, else litert",
+        choices=("auto", "tensorflow", "litert"),
+    )
     compute: str = setting(
-        "auto", help="arithmetic of the export; auto: bfloat16 where this CPU has it", choices=(*COMPUTE, "auto")
+        "auto",
+        help="arithmetic of the export; auto: bfloat16 of a SavedModel where this CPU has it, int8 of litert where "
+        "its answers stay near enough",
+        choices=(*COMPUTE, "auto"),
     )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-
-    def is_open(self, port: str) -> bool:
-        return is_open(port, self.api_key_file, self.open_ports)
-
-    def __post_init__(self):
-        super().__post_init__()
-        ports = {}
-        for name in ("port", "grpc_port", "rest_api_port"):
-            if (port := getattr(self, name)) and (other := ports.setdefault(port, name)) != name:
-                raise UserError(f"--{other} and --{name} are both {port}; give each a port of its own")
 
 
 def find_servable(settings: StartSettings) -> Path:

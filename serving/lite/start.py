@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.lite import description
+from serving.lite.description import FILE
+from serving.lite.folders import holds_version
 from serving.model_server.flags import LOOPBACK, OPEN_PORTS, OPEN_PORTS_HELP, is_open
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -80,9 +81,9 @@ class LightStartSettings(PortSettings):
 def main(settings: LightStartSettings) -> None:
     """Serves until it is stopped."""
     base = Path(settings.folder)
-    if (base / description.FILE).is_file():
+    if (base / FILE).is_file():
         raise UserError(f"--folder={base} is a version of an export; give its parent folder, '{base.resolve().parent}'")
-    if not any((version / description.FILE).is_file() for version in base.glob("[0-9]*")):
+    if not holds_version(base):
         raise UserError(
             f"'{base}' holds no version for this server; on a machine with albert-tf, "
             "`albert-tf export --engine=litert --inputs=text --model=MODEL --output_dir=FOLDER` writes one"
