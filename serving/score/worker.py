@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.messages import Arrays, plain, token_batches
+from serving.client.messages import MAX_ROWS, Arrays, batches, plain
 from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, columns_of, counts_in, estimated_tokens
 from serving.score.models import ModelSource, Refused, ScoringModel, is_same, open_model, other_model, sample
 from serving.score.rows import InputRow, Piece, read
@@ -71,9 +71,7 @@ class ScoringWorker:
         answers: list[dict[str, Any]] = [{} for _ in rows]
         places = [place for place, row in enumerate(rows) if not row.error]
         sizes = [estimated_tokens(rows[place].texts) for place in places]
-        batches = (
-            [[places[i] for i in batch] for batch in token_batches(sizes, self.max_batch_tokens)] if places else []
-        )
+        numbers = batches(sizes, self.max_batch_tokens, MAX_ROWS) if places else []
 
         # Here, not in the threads: each of them would load its own.
         model = open_model(self.source)
@@ -85,7 +83,7 @@ class ScoringWorker:
 
         pool = ThreadPoolExecutor(_IN_FLIGHT)
         try:
-            for _ in pool.map(ask, batches):
+            for _ in pool.map(ask, [[places[i] for i in batch] for batch in numbers]):
                 pass
         finally:
             pool.shutdown(cancel_futures=True)
