@@ -1,10 +1,9 @@
-"""Client and benchmark against the embedded TensorFlow server, and the real one where it is installed."""
+"""The benchmark against the embedded TensorFlow server, and the real one where it is installed."""
 
 import contextlib
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
 from serving.benchmark import table
@@ -83,22 +82,6 @@ def test_a_full_benchmark(server, saved_model):
     assert inside["differing_answers"] == 0
     assert report["model"]["in_process"]["load_seconds"] > 0 and report["model"]["in_process"]["megabytes"] > 0.03
     assert "in-process p50" in table.console_text(report)
-
-
-@pytest.mark.few(1)
-def test_client_gets_each_row_its_own_answer_and_the_servers_word(server):
-    with Client(server, "sums") as client:
-        rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]
-        together = client.predict_ids(rows, batch_size=2)["embedding"]
-        alone = np.concatenate([client.predict_ids([row])["embedding"] for row in rows])
-        assert together.shape == (3, 8) and client.served_version() == 1
-        np.testing.assert_allclose(together, alone, rtol=1e-5)
-        with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
-            client.predict({"zz": np.zeros(1, np.float32)})
-        with pytest.raises(ServingError, match="longer than this model takes"):
-            client.predict_ids([[1] * (LIMIT + 1)])
-    with Client(server, "absent") as client, pytest.raises(ServingError, match="no such model"):
-        client.predict_ids([[1]])
 
 
 def test_in_process_says_what_it_needs(server, tmp_path):

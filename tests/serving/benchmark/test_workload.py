@@ -43,7 +43,6 @@ def make(tmp_path, monkeypatch):
 
 
 IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
-MASKED = {"input_ids": (9, 2), "input_mask": (9, 2), "segment_ids": (9, 2)}
 
 
 def sent(made):
@@ -61,11 +60,6 @@ def test_rows_are_as_long_as_asked(make, length):
     assert all((request["lengths"] == length).all() for request in arrays)
     if length >= 2:
         assert arrays[0]["input_ids"][0, 0] == 2 and arrays[0]["input_ids"][0, -1] == 3
-
-
-def test_masked_models_get_mask_and_segments(make):
-    request = sent(make(MASKED).of_length(8))[0]
-    assert request["input_mask"].tolist() == [[1] * 8] and request["segment_ids"].tolist() == [[0] * 8]
 
 
 def test_requests_differ_and_are_the_same_in_the_next_run(make):
@@ -100,13 +94,6 @@ def test_mixed_lengths_are_the_texts_own(make):
     assert len(lengths) == workload.DISTINCT_MIXED and made.length is None
     # Each line is as likely: 128 draws of probability 1/3.
     assert all(20 < count < 66 for count in np.unique(lengths, return_counts=True)[1])
-
-
-def test_mixed_batches_are_padded_and_say_their_lengths(make):
-    request = sent(make(IDS, text=True, tokenizer=True).mixed(batch=8))[0]
-    assert request["input_ids"].shape == (8, request["lengths"].max())
-    for row, length in zip(request["input_ids"], request["lengths"], strict=True):
-        assert row[length - 1] == 102 and not row[length:].any()
 
 
 def test_chinese_text_is_as_long_as_asked(make, monkeypatch):
