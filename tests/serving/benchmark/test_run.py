@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def test_report_has_every_point_and_names_its_arrival(written):
 
 
 def test_report_names_the_machine_and_what_the_server_refused(written):
+    json.dumps(written.report, allow_nan=False)
     environment, (skipped,) = written.report["environment"], written.report["skipped"]
     assert environment["usable_cores"] >= 1 and environment["cpu"] and environment["packages"]["grpcio"]
     assert written.report["settings"]["lengths"] == "8,16,24" and written.report["model"]["version"] == 1
@@ -130,15 +132,13 @@ def test_errors_and_wrong_answers_stand_in_the_verdict():
     printed = table.console_text(report)
     assert f"{count:,} RESOURCE_EXHAUSTED" in printed and "WRONG ANSWERS" in printed
     # What to set on the server stands there, too.
-    assert (
-        f"{count:,} of {point['requests']:,} requests: RESOURCE_EXHAUSTED, the first at 0.0 s: Server Thre" in printed
-    )
+    assert re.search(rf"{count:,} of [\d,]+ requests: RESOURCE_EXHAUSTED, the first at \d\.\d s: Server Thr", printed)
     assert "Server Threadpool Exhausted -- " in printed and "--grpc_max_threads" in printed
 
 
 def test_a_swap_of_versions_is_told_and_no_wrong_answer():
     def swapped(number, context):
-        return number > 100 and constant_answer((0.6, 0.4), version=2)
+        return number > 30 and constant_answer((0.6, 0.4), version=2)
 
     report = measured(Numbered(swapped, seconds=0.001), threads=1, clients="1,2")
     during, after = report["points"]
@@ -155,7 +155,7 @@ def mortal(calls):
 
 def test_a_server_that_is_gone_ends_the_run_with_its_point_kept():
     """Of `--clients=1,2,4` the second finds nobody: it is in the report, invalid, and the third is not tried."""
-    report = measured(mortal(60), lengths="8,16", clients="1,2,4")
+    report = measured(mortal(30), lengths="8,16", clients="1,2,4")
     assert [point["clients"] for point in report["points"]] == [1, 2]
     assert [point["valid"] for point in report["points"]] == [False, False]
     assert report["points"][1]["invalid_because"][0] == "no request was answered"

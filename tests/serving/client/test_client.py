@@ -323,6 +323,8 @@ def test_wrong_connection_settings_are_met_at_the_door():
         Connection("h:1", attempts=9)
     with pytest.raises(UserError, match="go together"):
         Connection("h:1", client_key="k")
+    with pytest.raises(UserError, match="choose gzip or deflate"):
+        Connection("h:1", compression="zip")
 
 
 def test_command_line_describes_and_answers_without_tensorflow(run_module):

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def stopped(score, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["report", "answers", "parquet"])
-def test_parts_that_are_whole_are_kept_and_others_are_made_anew(score, stopped, tmp_path, damage):
+def test_parts_that_are_whole_are_kept_and_others_are_made_anew(score, stopped, tmp_path, capsys, damage):
     options = {"format": "parquet"} if damage == "parquet" else {}
     if options:
         pytest.importorskip("pyarrow")
@@ -51,6 +52,7 @@ def test_parts_that_are_whole_are_kept_and_others_are_made_anew(score, stopped, 
         reports[1].with_suffix(f".{options.get('format', 'jsonl')}").write_bytes(b"")
     manifest = score(**options)
     assert (manifest["rows"], manifest["bad_rows"]) == (30, 6)
+    assert 0 < int(re.search(r"; (\d+) rows in", capsys.readouterr().out)[1]) < 15
     bad = read_lines(tmp_path / "out" / "bad_rows.jsonl")
     assert [(one["line"], one["row"]) for one in bad] == [(n + 1, f'{{"txt": "{n}"}}') for n in range(0, 30, 5)]
     if not options:
