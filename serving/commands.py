@@ -45,6 +45,7 @@ COMMANDS = {
 CLIENT_COMMANDS = {
     "predict": ("serving.client", "send texts to a model server"),
     "ask": ("serving.lite", "answer texts with a LiteRT version"),
+    "start": ("serving.lite.start", "start LiteRT versions behind OpenAI's API, REST and gRPC"),
 }
 # The modules of commands that take a LiteRT version as --model; `serving.score` takes both kinds.
 _OF_LITERT = {"ask": "serving.lite", "evaluate": "serving.litert.evaluate", "search": "serving.litert.search"}

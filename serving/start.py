@@ -8,7 +8,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,47 +20,37 @@ from albert_tf.choices import ALLOW_PICKLE_HELP
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
-from serving.manifest import MANIFEST, read_manifest, versions_of
-from serving.model_server.flags import LOOPBACK, OPEN_PORTS, OPEN_PORTS_HELP, is_open
+from serving.lite.start import PortSettings
+from serving.manifest import MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder, whole_path
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 _REAL = "tensorflow_model_server"
 _TERMINATION_S = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartSettings(CheckedSettings):
+class StartSettings(PortSettings):
     """The model to start, and its ports."""
 
     model: str = setting(help="folder of a model or of an export, or the name of a model on the Hugging Face hub")
-    name: str = setting("", help="name by which clients ask for the model; empty: the name of its folder")
-    port: int = setting(
-        8080, help="HTTP port of the gateway's API and of its page for trying the model", at_least=1, at_most=65535
-    )
-    grpc_port: int = setting(8500, help="port of TensorFlow Serving's gRPC API", at_least=1, at_most=65535)
-    rest_api_port: int = setting(8501, help="port of TensorFlow Serving's REST API; 0: none", at_least=0, at_most=65535)
-    bind_address: str = setting("127.0.0.1", help="address to listen on, such as 0.0.0.0 for every network")
-    api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
-    open_ports: str = setting("", help=f"{OPEN_PORTS_HELP} --api_key_file", choices=OPEN_PORTS)
     output_dir: str = setting("servables", help="folder for the exported model; later starts use the export again")
+    engine: str = setting(
+        "auto",
+        help=f"tensorflow: a SavedModel; litert: without TensorFlow; auto: tensorflow where {_REAL} is installed or "
+        "the model needs it, else litert",
+        choices=("auto", "tensorflow", "litert"),
+    )
     compute: str = setting(
-        "auto", help="arithmetic of the export; auto: bfloat16 where this CPU has it", choices=(*COMPUTE, "auto")
+        "auto",
+        help="arithmetic of the export; auto: bfloat16 of a SavedModel where this CPU has it, int8 of litert where "
+        "its answers stay near enough",
+        choices=(*COMPUTE, "auto"),
     )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-
-    def is_open(self, port: str) -> bool:
-        return is_open(port, self.api_key_file, self.open_ports)
-
-    def __post_init__(self):
-        super().__post_init__()
-        ports = {}
-        for name in ("port", "grpc_port", "rest_api_port"):
-            if (port := getattr(self, name)) and (other := ports.setdefault(port, name)) != name:
-                raise UserError(f"--{other} and --{name} are both {port}; give each a port of its own")
 
 
 def find_servable(settings: StartSettings) -> Path:
@@ -124,24 +113,20 @@ def _name_of(model: str) -> str:
 
 def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list[str]]:
     """Returns the commands to run: tensorflow_model_server and the gateway, or the embedded server."""
-    name = settings.name or base.resolve().name
-    server = [f"--model_name={name}", f"--model_base_path={base.resolve()}"]
     python = [sys.executable, "-m"]
-    if real := shutil.which(_REAL):
-        # It listens on every network interface: a port that must not be open there has to be off.
-        is_open = settings.is_open("grpc")
-        target = f"127.0.0.1:{settings.grpc_port}" if is_open else f"unix:{socket_path}"
-        server += [f"--port={settings.grpc_port}"] if is_open else ["--port=0", f"--grpc_socket_path={socket_path}"]
-        server += [f"--rest_api_port={settings.rest_api_port if settings.is_open('rest') else 0}"]
-        gateway = [f"--target={target}", f"--model={name}", f"--port={settings.port}"]
-        gateway += [f"--bind_address={settings.bind_address}"]
-        gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
-        return [[real, *server], [*python, "serving.gateway", *gateway]]
-    server += [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}"]
-    server += [f"--bind_address={settings.bind_address}", f"--gateway_port={settings.port}"]
-    if settings.api_key_file:
-        server += [f"--gateway_api_key_file={settings.api_key_file}", f"--open_ports={settings.open_ports}"]
-    return [[*python, "serving.model_server", *server]]
+    real = shutil.which(_REAL)
+    if real is None or not (versions_of(base)[-1] / SAVED_MODEL).is_file():
+        return [[*python, "serving.model_server", *settings.server_flags(base)]]
+    server, name = settings.model_flags(base), settings.name or base.resolve().name
+    # It listens on every network interface: a port that must not be open there has to be off.
+    is_open = settings.is_open("grpc")
+    target = f"127.0.0.1:{settings.grpc_port}" if is_open else f"unix:{socket_path}"
+    server += [f"--port={settings.grpc_port}"] if is_open else ["--port=0", f"--grpc_socket_path={socket_path}"]
+    server += [f"--rest_api_port={settings.rest_api_port if settings.is_open('rest') else 0}"]
+    gateway = [f"--target={target}", f"--model={name}", f"--port={settings.port}"]
+    gateway += [f"--bind_address={settings.bind_address}"]
+    gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
+    return [[real, *server], [*python, "serving.gateway", *gateway]]
 
 
 def run_together(started: list[list[str]]) -> int:
@@ -167,28 +152,13 @@ def run_together(started: list[list[str]]) -> int:
     return 0 if status is None else status
 
 
-# Before minutes of exporting; and the real server would share a taken gRPC port, so that each gets some requests.
-def _check_ports(settings: StartSettings) -> None:
-    for name in ("port", "grpc_port", "rest_api_port"):
-        if port := getattr(settings, name):
-            address = settings.bind_address if name == "port" or settings.is_open(name.split("_")[0]) else LOOPBACK
-            try:
-                family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                socket.create_server((address, port), family=family).close()
-            except OSError as error:
-                message = f"--{name}={port} cannot be used on {address}: {error.strerror}; choose another"
-                raise UserError(message) from error
-
-
 def main(settings: StartSettings) -> None:
     """Exports the model if needed, and runs the servers."""
-    _check_ports(settings)
+    settings.check_ports()
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
     base = find_servable(settings)
-    # No alarm (B104): the address is compared, and bound only where the user gave it.
-    host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"  # nosec B104
-    print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
+    settings.say_address()
     with tempfile.TemporaryDirectory() as folder:
         started = commands(settings, base, f"{folder}/grpc")
         is_real = os.path.basename(started[0][0]) == _REAL

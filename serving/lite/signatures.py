@@ -94,10 +94,12 @@ class _Heads:
     def by_text(self, names: Sequence[str]) -> Signature:
         def call(given: Arrays, advance: Advance) -> Arrays:
             made = self.made([_strings(given[name]) for name in names], advance)
-            return self.named(self.run(made.rows, advance)) | made.counts
+            return self.named(self.run(made.rows, advance)) | (made.counts if counts else {})
 
         outputs = self.outputs()
-        return Signature(dict.fromkeys(names, TEXT), outputs | (_COUNTS if len(outputs) > 1 else {}), call)
+        # Not beside a single output, which REST returns without a name.
+        counts = _COUNTS if len(outputs) > 1 else {}
+        return Signature(dict.fromkeys(names, TEXT), outputs | counts, call)
 
     def by_ids(self) -> Signature:
         has_segments = self.answer.takes_pairs is True
