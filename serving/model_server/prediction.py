@@ -9,8 +9,8 @@ from grpc import StatusCode
 
 from serving.client.tasks import counts_in
 from serving.model_server import telemetry
-from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, invalid_argument
+from serving.model_server.versions.servable import Servable
 from serving.wire.protos import (
     DATA_TYPES,
     ClassificationResult,

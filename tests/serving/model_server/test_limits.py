@@ -9,9 +9,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-from serving.model_server import json_request
-from serving.model_server.json_values import parse_object
-from serving.model_server.rest import RestApi
+from serving.model_server.rest import json_request
+from serving.model_server.rest.api import RestApi
+from serving.model_server.rest.json_values import parse_object
 from serving.model_server.status import StatusError
 from serving.model_server.telemetry import RequestLog
 from tests.serving.model_server.conftest import predict_request, status_of, wait_for

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from grpc import StatusCode
 
-from serving.model_server import json_request, json_response, json_values, telemetry
+from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
+from serving.model_server.grpc.services import get_model_metadata, get_model_status
 from serving.model_server.prediction import DEFAULT_SIGNATURE, infer, predict
-from serving.model_server.services import get_model_metadata, get_model_status
+from serving.model_server.rest import json_request, json_response, json_values
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import GetModelMetadataRequest, GetModelStatusRequest, ModelSpec

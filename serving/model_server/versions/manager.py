@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, as_status_error, not_found
+from serving.model_server.versions.servable import Servable
 
 _LOG = logging.getLogger(__name__)
 # Numbers of ModelVersionStatus.State.

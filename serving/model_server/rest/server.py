@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from grpc import StatusCode
 
 from serving.http_protocol import LongBody, listen, make_server, read_body
-from serving.model_server import json_response
-from serving.model_server.rest import LARGE_BODY_BYTES, Response, RestApi, too_large
+from serving.model_server.rest import json_response
+from serving.model_server.rest.api import LARGE_BODY_BYTES, Response, RestApi, too_large
 from serving.model_server.status import StatusError
 
 

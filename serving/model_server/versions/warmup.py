@@ -7,8 +7,8 @@ from grpc import StatusCode
 
 from serving.model_server import telemetry
 from serving.model_server.prediction import CLASSIFY, REGRESS, infer, multi_inference, predict
-from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
+from serving.model_server.versions.servable import Servable
 from serving.wire.protos import PredictionLog
 
 _LOG = logging.getLogger(__name__)
