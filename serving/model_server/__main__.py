@@ -51,7 +51,8 @@ def main(arguments: list[str]) -> int:
 def _serve(options: flags.ServerOptions) -> int:
     server = None
     # Whoever rotates the log sends it, also while the server starts.
-    signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
     # The objects of the libraries stay: a collection that walked all of them would stop every request for a quarter of
     # a second. Models come after this, so theirs are collected when they go.
     gc.collect()
