@@ -74,8 +74,7 @@ def plan_examples(
         ids, sentence_splits, document_splits = segments.join_documents(
             ids, sentence_splits, document_splits, vocabulary.sep_id
         )
-    by_document = settings.short_seq_rule == "document"
-    arguments = sentence_splits, document_splits, keys, max_tokens, settings.short_seq_prob, by_document
+    arguments = sentence_splits, document_splits, keys, max_tokens, settings.short_seq_prob
     if settings.is_pair:
         task = pairs.PAIR_TASKS.index(settings.pair_task)
         return Plan(ids, *pairs.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))

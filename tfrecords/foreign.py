@@ -1,9 +1,9 @@
 """Makes a manifest for record files of another program by reading them."""
 
-import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
@@ -12,7 +12,6 @@ _WIDTHS = {
     "max_seq_length": ("input_ids", "input_mask", "segment_ids"),
     "max_predictions_per_seq": ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
 }
-_CUT_OFF = "'{}' is cut off or damaged after {} records; copy it again or build it anew"
 
 
 def describe_foreign(paths: list[Path]) -> dict[str, Any]:
@@ -50,31 +49,19 @@ def _width(path: Path, features: Any, names: tuple[str, ...]) -> int:
 
 def _first_record(path: Path) -> Any:
     try:
-        for record in tf.data.TFRecordDataset(str(path), _compression(path)).take(1):
+        for record in _records(path).take(1):
             return tf.train.Example.FromString(record.numpy()).features.feature
     except Exception as error:  # tf.errors.* and protobuf's own
         raise UserError(f"'{path}' is not a TFRecord file of tf.train.Example; check the name") from error
     return None
 
 
-def _compression(path: Path) -> str:
-    return "GZIP" if path.suffix == ".gz" else ""
+def _records(path: Path) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(str(path), "GZIP" if path.suffix == ".gz" else "")
 
 
 def _count_records(path: Path) -> int:
-    count, size = 0, path.stat().st_size
-    if _compression(path):
-        try:
-            for _ in tf.data.TFRecordDataset(str(path), "GZIP"):
-                count += 1
-        except tf.errors.OpError as error:
-            raise UserError(_CUT_OFF.format(path, count)) from error
-        return count
-    with open(path, "rb") as file:
-        while header := file.read(8):
-            end = file.tell() + 4 + struct.unpack("<Q", header.ljust(8, b"\0"))[0] + 4
-            if len(header) < 8 or end > size:
-                raise UserError(_CUT_OFF.format(path, count))
-            file.seek(end)
-            count += 1
-    return count
+    try:
+        return int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
+    except tf.errors.OpError as error:
+        raise UserError(f"'{path}' is cut off or damaged; copy it again or build it anew") from error

@@ -22,7 +22,6 @@ class InspectSettings(CheckedSettings):
     sample: int = setting(
         10000, help="Number of examples to count; 0 counts all, and checks every file's checksum.", at_least=0
     )
-    seed: int = setting(0, help="Seed for the masks of dynamic records.")
 
 
 def main(settings: InspectSettings) -> None:
@@ -31,7 +30,7 @@ def main(settings: InspectSettings) -> None:
     # Imported here: --help and wrong flags need no TensorFlow.
     from tfrecords.inspection import inspect
 
-    inspect(paths, settings.split, settings.tokenizer, settings.examples, settings.sample, settings.seed)
+    inspect(paths, settings.split, settings.tokenizer, settings.examples, settings.sample)
 
 
 def run() -> None:

@@ -2,20 +2,18 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tqdm import tqdm
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, say_next
-from tfrecords.manifest import MANIFEST, listed_files
-from tfrecords.reader import describe_records, read_examples, read_file
+from tfrecords.manifest import MANIFEST, listed_files, read_folder
+from tfrecords.reader import describe_records, read_examples
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
-def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, sample: int, seed: int) -> None:
+def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, sample: int) -> None:
     """Prints `examples` of record files, and counts of the first `sample`, or of all if that is 0."""
     manifest, counts = describe_records(paths, split)
     if sample == 0:
@@ -24,7 +22,7 @@ def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, s
     total = min(sample or sum(counts), sum(counts))
     tokens = predicted = ones = 0
     with progress_bar(total=total, desc="reading", unit=" examples") as bar:
-        for batch in read_examples([str(path) for path in paths], 256, False, seed).as_numpy_iterator():
+        for batch in read_examples([str(path) for path in paths], 256, False).as_numpy_iterator():
             batch = {name: array[: total - bar.n] for name, array in batch.items()}
             check_examples(batch, tokenizer)
             for row in range(min(examples - bar.n, len(batch["input_ids"]))):
@@ -78,21 +76,9 @@ def _tokenizer_beside(folder: Path) -> Path:
 
 def _check_files(paths: list[Path]) -> None:
     for path in progress_bar(paths, desc="checking", unit=" files"):
-        if not (path.parent / MANIFEST).exists():
-            _check_records(path)
-            continue
-        sums = {file["name"]: file["sha256"] for file in listed_files(files.read_json(path.parent / MANIFEST))}
-        if files.sha256(path) != sums[path.name]:
+        # Files of other programs were read whole to count their records.
+        listed = listed_files(read_folder(path.parent)) if (path.parent / MANIFEST).exists() else []
+        if any(file["name"] == path.name and file["sha256"] != files.sha256(path) for file in listed):
             raise UserError(
                 f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"
             )
-
-
-def _check_records(path: Path) -> None:
-    count = 0
-    try:
-        for record in read_file(str(path)).as_numpy_iterator():
-            tf.train.Example.FromString(record)
-            count += 1
-    except (tf.errors.DataLossError, DecodeError) as error:
-        raise UserError(f"'{path}' is damaged after {count:,} records; copy it again or build it anew") from error

@@ -1,7 +1,6 @@
 """Reads and writes the manifest of a folder of records, and checks record files against it."""
 
 import itertools
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -72,19 +71,6 @@ def check_files(paths: list[Path], split: str) -> list[int]:
     return [listed[path]["examples"] for path in paths]
 
 
-def as_text(value: Any, indent: str = "\n") -> str:
-    """Returns a manifest as JSON with one line per file and setting."""
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    if not any(isinstance(one, (dict, list)) for one in inner):
-        return json.dumps(value, ensure_ascii=False)
-    deeper = indent + "  "
-    if isinstance(value, list):
-        lines, (begin, end) = [as_text(one, deeper) for one in value], "[]"
-    else:
-        lines, (begin, end) = [f"{json.dumps(key)}: {as_text(one, deeper)}" for key, one in value.items()], "{}"
-    return begin + ",".join(deeper + line for line in lines) + indent + end
-
-
 def missing_file(folder: Path, manifest: dict[str, Any]) -> str:
     """Returns the first of the manifest's files that is missing or has another size, or ""."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
@@ -135,7 +121,6 @@ _SAME = (
     "objective",
     "reuse_length",
     "streams",
-    "bi_data",
 )
 # Entries that the reader's masks depend on.
 _MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")

@@ -30,14 +30,12 @@ def pair_spans(
     keys,
     max_tokens,
     short_probability,
-    short_by_document,
     task,
     single_sentences,
 ):
     """Cuts documents into pairs of segments that have at most `max_tokens` tokens together.
 
-    short_by_document: draws the target length once per document, not per example. task: index into PAIR_TASKS.
-    single_sentences: a segment is one sentence.
+    task: index into PAIR_TASKS. single_sentences: a segment is one sentence.
 
     Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], keys uint64 [examples]).
     """
@@ -47,12 +45,10 @@ def pair_spans(
     count = 0
     for document in range(len(document_splits) - 1):
         begin, last = document_splits[document], document_splits[document + 1]
-        target = target_length(keys[document], max_tokens, short_probability)
         first = begin
         while first < last:
             key = draw(keys[document], 2 + first - begin)
-            if not short_by_document:
-                target = target_length(draw(key, _SHORT), max_tokens, short_probability)
+            target = target_length(draw(key, _SHORT), max_tokens, short_probability)
             end = _chunk_end(sentence_splits, first, last, target, task, single_sentences)
             size = end - first
             cut = first + 1

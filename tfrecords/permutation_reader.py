@@ -41,7 +41,7 @@ def read_permutations(
     j; masked_lm_positions, masked_lm_ids: int32 and masked_lm_weights: float32 [batch, max_predictions_per_seq], the
     targets in text order, then padding.
 
-    batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; with `bi_data`, the
+    batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; the
     second half of every element is backward text. training: repeats forever, in a new file order each epoch; otherwise
     one pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted
     together, a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements of each worker
@@ -131,17 +131,16 @@ class _Plan:
 class _Share:
     def __init__(self, manifest: dict[str, Any], batch_size: int, parts: int, num_workers: int, worker: int):
         shares = parts * num_workers
-        directions = 2 if manifest["bi_data"] else 1
-        if batch_size % (shares * directions):
+        if batch_size % (2 * shares):
             raise UserError(
-                f"{shares} devices or parts of a step cannot share a batch of {batch_size} rows equally"
-                + (", the forward and the backward ones each" if manifest["bi_data"] else "")
+                f"{shares} devices or parts of a step cannot share a batch of {batch_size} rows equally, the "
+                "forward and the backward ones each"
             )
         lanes, streams = batch_size // manifest["streams"], manifest["streams"]
-        by_direction = np.arange(batch_size).reshape(lanes, directions, streams // directions).swapaxes(0, 1)
-        rows = np.concatenate(by_direction.reshape(directions, shares, -1), axis=1)
+        by_direction = np.arange(batch_size).reshape(lanes, 2, streams // 2).swapaxes(0, 1)
+        rows = np.concatenate(by_direction.reshape(2, shares, -1), axis=1)
         self._rows, self._batch_size = rows[worker::num_workers], batch_size
-        self._backwards = (self._rows % streams >= streams // directions).astype(np.int32)
+        self._backwards = (self._rows % streams >= streams // 2).astype(np.int32)
 
     def __call__(self, number: tf.Tensor, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         of_rows = tf.gather(tf.reshape(records, [-1]), self._rows)

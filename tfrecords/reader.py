@@ -71,18 +71,6 @@ def read_examples(
     Raises:
         UserError: files are missing, cut off, of different builds, or not as expected.
     """
-    _check_numbers(
-        {
-            "batch_size": batch_size,
-            "shuffle_window": shuffle_window,
-            "examples_per_row": examples_per_row,
-            "row_multiple": row_multiple,
-            "num_workers": num_workers,
-        },
-        {"worker": worker, "skip_batches": skip_batches, "files_at_once": files_at_once},
-    )
-    if worker >= num_workers:
-        raise UserError(f"worker {worker} must be below num_workers {num_workers}")
     paths, manifest, counts = open_records(patterns, training, expected)
     total = sum(counts)
     if manifest.get("objective") == "permutation":
@@ -120,13 +108,6 @@ def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.da
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
-
-
-def _check_numbers(positive: dict[str, int], others: dict[str, int]) -> None:
-    for least, numbers in ((1, positive), (0, others)):
-        for name, value in numbers.items():
-            if value < least:
-                raise UserError(f"{name} {value} must be at least {least}")
 
 
 def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:

@@ -81,18 +81,6 @@ def size_of(path: str | os.PathLike) -> int:
     return system.size(name)
 
 
-def changed_at(path: str | os.PathLike) -> float:
-    """Returns when a file was last written or moved, in seconds since 1970; infinity if unknown."""
-    if not is_remote(path):
-        status = os.stat(path)
-        return max(status.st_mtime, status.st_ctime)
-    system, name = _remote(path)
-    try:
-        return system.modified(name).timestamp()
-    except (NotImplementedError, FileNotFoundError):
-        return float("inf")
-
-
 def text_bytes(path: str | os.PathLike) -> int:
     """Estimates a file's uncompressed size in bytes."""
     return size_of(path) * (_GZIP_RATIO if is_gzipped(path) else 1)

@@ -9,8 +9,6 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
 
-# Whether an example's target length is drawn for each example or, as in the official code, for each document.
-SHORT_RULES = ("example", "document")
 INPUT_FORMATS = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentences")
 
 
@@ -56,7 +54,7 @@ def target_length(key, max_tokens, short_probability):
 
 
 @compiled
-def single_spans(sentence_splits, document_splits, keys, max_tokens, short_probability, short_by_document):
+def single_spans(sentence_splits, document_splits, keys, max_tokens, short_probability):
     """Fills each example with consecutive whole sentences of a document, as in RoBERTa (Liu et al. 2019, section 4.2).
 
     Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples], keys uint64 [examples]).
@@ -68,7 +66,7 @@ def single_spans(sentence_splits, document_splits, keys, max_tokens, short_proba
         first, last = document_splits[document], document_splits[document + 1]
         while first < last:
             key = draw(keys[document], first - document_splits[document])
-            target = target_length(keys[document] if short_by_document else key, max_tokens, short_probability)
+            target = target_length(key, max_tokens, short_probability)
             end = first + 1
             while end < last and sentence_splits[end + 1] - sentence_splits[first] <= target:
                 end += 1

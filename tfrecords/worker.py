@@ -11,7 +11,6 @@ from tfrecords import corpus, sections
 from tfrecords.base import compiled, files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
-from tfrecords.build_folder import input_row
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import (
     Deal,
@@ -43,17 +42,24 @@ _Tokenized = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class Worker:
     """Runs tasks in a worker process; each method is a kind of task."""
 
-    def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Parts):
-        self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
+    def __init__(
+        self,
+        settings: BuildSettings,
+        tokenizer: Tokenizer,
+        parts: Parts,
+        deal: Deal,
+        piece_bytes: int,
+        max_bad_lines: int,
+    ):
+        self.settings, self.tokenizer, self.parts, self.deal = settings, tokenizer, parts, deal
+        self.piece_bytes, self.max_bad_lines = piece_bytes, max_bad_lines
         self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer, settings.word_rule), document_end_id(tokenizer)
         self._is_warm = False
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_is_warm": False}
 
-    def read_piece(
-        self, deal: Deal, part: str, piece: list[sections.Section], piece_bytes: int, boot: str, max_bad_lines: int
-    ) -> dict[str, Any]:
+    def read_piece(self, part: str, piece: list[sections.Section], boot: str) -> dict[str, Any]:
         """Writes the documents of a piece of the corpus to spill files, and returns a report.
 
         `boot` is stored in the report. Raises UserError for too many bad lines.
@@ -61,37 +67,26 @@ class Worker:
         bad_lines: list[str] = []
         not_utf8: dict[str, int] = {}
         made: list[Path] = []
-        report = {"boot": boot, "documents": 0, "held_out": 0, "text_bytes": 0}
-        for batch in batches(self._texts(piece, bad_lines, max_bad_lines, not_utf8), piece_bytes):
+        for batch in batches(self._texts(piece, bad_lines, not_utf8), self.piece_bytes):
             hashes = hash_texts(batch)
-            shards = deal.shard_of(hashes, split_hashes(batch))
+            shards = self.deal.shard_of(hashes, split_hashes(batch))
             made.append(self.parts.file(f"{part}-{len(made):04d}.spill"))
-            write_spill(made[-1], Documents(hashes, batch), shards, deal.shards)
-            report["documents"] += len(batch)
-            report["held_out"] += int((shards >= deal.train).sum())
-            report["text_bytes"] += sum(map(len, batch))
-        return self.parts.finish(part, report | {"not_utf8": not_utf8, "bad_lines": bad_lines}, made, durable=False)
+            write_spill(made[-1], Documents(hashes, batch), shards, self.deal.shards)
+        report = {"boot": boot, "not_utf8": not_utf8, "bad_lines": bad_lines}
+        return self.parts.finish(part, report, made, durable=False)
 
-    def digest(self, paths: list[str]) -> dict[str, Any]:
-        """Returns the rows of corpus files in inputs.tsv."""
-        return {"inputs": [input_row(path) for path in paths]}
-
-    def _texts(
-        self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
-    ) -> Iterator[bytes]:
+    def _texts(self, piece: list[sections.Section], bad_lines: list[str], not_utf8: dict[str, int]) -> Iterator[bytes]:
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 if chunk.not_utf8:
                     not_utf8[chunk.path] = not_utf8.get(chunk.path, 0) + chunk.not_utf8
                 for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
                     if isinstance(text, bytes):
-                        sentences = corpus.sentences_of(text.decode(), self.settings.split_sentences)
-                        if self.settings.min_sentences < 2 or len(sentences) >= self.settings.min_sentences:
-                            yield "\n".join(sentences).encode()
+                        yield "\n".join(corpus.sentences_of(text.decode(), self.settings.split_sentences)).encode()
                         continue
                     bad_lines.append(str(text))
-                    if len(bad_lines) > max_bad_lines:
-                        raise too_many(bad_lines, max_bad_lines)
+                    if len(bad_lines) > self.max_bad_lines:
+                        raise too_many(bad_lines, self.max_bad_lines)
 
     def build(self, part: str, shard: int, spills: list[Path]) -> dict[str, Any]:
         """Writes the records of a shard, and returns a report."""

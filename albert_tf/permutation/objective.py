@@ -9,7 +9,7 @@ from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 
 # Manifest keys that determine a step's examples, besides those of all objectives.
-MANIFEST_KEYS = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
+MANIFEST_KEYS = ("objective", "reuse_length", "streams")
 MODEL = XlnetPretrainer
 
 

@@ -128,7 +128,7 @@ def memory_advice(
     if need <= total:
         return line
     # Reversed streams are divided among the devices separately.
-    directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
+    directions = 2 if any(phase.manifest.get("objective") == "permutation" for phase in phases) else 1
     shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
     divisors = [parts for parts in range(1, min(shares) + 1) if not any(share % parts for share in shares)]
     parts = next((parts for parts in divisors if estimate(parts) <= _SHARE * total), divisors[-1])

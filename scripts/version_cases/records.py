@@ -23,10 +23,8 @@ BUILDS = {
     "sentence pairs": ("--input_format=sentence-pair",),
     "full sentences": ("--input_format=full-sentences", "--pair_task=none", "--masking=dynamic"),
     "doc sentences": ("--input_format=doc-sentences", "--pair_task=none"),
-    "short by document": ("--short_seq_rule=document", "--short_seq_prob=0.3"),
     "permutation": ("--objective=permutation",),
-    "permutation, forwards": ("--objective=permutation", "--nobi_data", "--streams=1", "--reuse_length=0"),
-    "permutation, other spans": ("--objective=permutation", "--mask_alpha=5", "--mask_beta=2", "--streams=4"),
+    "permutation, no reuse": ("--objective=permutation", "--streams=4", "--reuse_length=0"),
 }
 # By another tokenizer than WordPiece.
 OF_TOKENIZER = {

@@ -6,7 +6,7 @@ import pytest
 
 from tfrecords import corpus
 from tfrecords.base.errors import UserError
-from tfrecords.unknown import check_unknown_share, unknown_share
+from tfrecords.create_pretraining_data import check_unknown_share, unknown_share
 
 CHINESE = "机器学习是人工智能的一个分支，它研究如何从数据中学习。\n\n今天天气很好，我们去公园。\n"  # noqa: RUF001
 
