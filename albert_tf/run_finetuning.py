@@ -11,7 +11,7 @@ from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_export, start_tensorflow
-from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import check_tokenizer
 
 
 def main(settings: FinetuningSettings) -> None:

@@ -15,7 +15,7 @@ from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.manifest import read_manifest
-from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from albert_tf.hub import check_model
 from serving.export_settings import ExportSettings, read_calibration
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import check_tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.loaded import Loaded

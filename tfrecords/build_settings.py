@@ -5,12 +5,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tfrecords import pairs, segments
+from tfrecords import segments
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
 from tfrecords.masking import MaskingRule
 from tfrecords.text_settings import TextField
-from tfrecords.tokenizers.words import RULES, SCRIPT
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
@@ -72,18 +71,12 @@ class BuildSettings(TextField):
         help="Mask whole words; --nowhole_words masks single pieces. Permutation records mask spans of pieces if"
         " unset: a span begins with a word and has a fixed number of pieces, as in the published code.",
     )
-    word_rule: str = setting(
-        SCRIPT,
-        help="What counts as a word; script: text between white space, and each piece in scripts without white "
-        "space, such as Chinese and Thai; published: as in the published code for this kind of tokenizer.",
-        choices=RULES,
-    )
     pair_task: str | None = setting(
         None,
         help="Task on the two segments of an example: sop (which comes first), sop_legacy (sop as built by"
         " google-research/albert) or nsp (whether the second follows the first); unset: sop, and none in permutation"
         " records.",
-        choices=pairs.PAIR_TASKS,
+        choices=segments.PAIR_TASKS,
     )
     input_format: str = setting(
         "segment-pair",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfrecords import pairs, segments
+from tfrecords import segments
 from tfrecords.base.compiled import compiled
 from tfrecords.build_settings import BuildSettings
 from tfrecords.masking import MaskingVocabulary, mask_examples
@@ -76,8 +76,8 @@ def plan_examples(
         )
     arguments = sentence_splits, document_splits, keys, max_tokens, settings.short_seq_prob
     if settings.is_pair:
-        task = pairs.PAIR_TASKS.index(settings.pair_task)
-        return Plan(ids, *pairs.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))
+        task = segments.PAIR_TASKS.index(settings.pair_task)
+        return Plan(ids, *segments.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))
     return Plan(ids, *segments.single_spans(*arguments))
 
 

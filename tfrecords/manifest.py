@@ -123,7 +123,7 @@ _SAME = (
     "streams",
 )
 # Entries that the reader's masks depend on.
-_MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
+_MASKS = ("masked_lm_prob", "max_ngram", "whole_words")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

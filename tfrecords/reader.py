@@ -170,7 +170,7 @@ class _Parser:
             self._rule = MaskingRule(
                 self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
             )
-            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), manifest["word_rule"])
+            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder))
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         features = self._parse_dynamic(positions, records) if self._dynamic else self._parse_static(records)

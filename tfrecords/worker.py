@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfrecords import corpus, sections
-from tfrecords.base import compiled, files
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 from tfrecords.build_settings import BuildSettings
@@ -53,11 +53,7 @@ class Worker:
     ):
         self.settings, self.tokenizer, self.parts, self.deal = settings, tokenizer, parts, deal
         self.piece_bytes, self.max_bad_lines = piece_bytes, max_bad_lines
-        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer, settings.word_rule), document_end_id(tokenizer)
-        self._is_warm = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_is_warm": False}
+        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer), document_end_id(tokenizer)
 
     def read_piece(self, part: str, piece: list[sections.Section], boot: str) -> dict[str, Any]:
         """Writes the documents of a piece of the corpus to spill files, and returns a report.
@@ -90,23 +86,12 @@ class Worker:
 
     def build(self, part: str, shard: int, spills: list[Path]) -> dict[str, Any]:
         """Writes the records of a shard, and returns a report."""
-        self._warm_up()
         documents = read_shard(spills, shard)
         text_bytes = sum(map(len, documents.texts))
         path = self.parts.file(f"{part}.tfrecord{'.gz' if self.settings.gzip else ''}")
         return self.parts.finish(
             part, {"text_bytes": text_bytes, **self._write(path, self._tokenize(documents))}, [path]
         )
-
-    # One process compiles the kernels, and the others load the result.
-    def _warm_up(self) -> None:
-        if self._is_warm:
-            return
-        with compiled.in_turn():
-            documents = Documents(np.arange(2), [b"a b c d\ne f g h\ni"] * 2)
-            for _ in self._encode(self._tokenize(documents), copies=1):
-                pass
-        self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> _Tokenized:
         order = np.lexsort([documents.hashes, derive(self.settings.seed, _ORDER, documents.hashes)])
@@ -128,7 +113,7 @@ class Worker:
         compressor = zlib.compressobj(6, wbits=31) if self.settings.gzip else None
         with files.replacing(path) as temporary:
             with open(temporary, "wb") as file:
-                for records, block in self._encode(documents, self.settings.dupe_factor):
+                for records, block in self._encode(documents):
                     file.write(compressor.compress(records) if compressor else records)
                     counts["examples"] += len(block.lengths)
                     counts["tokens"] += int(block.lengths.sum())
@@ -138,9 +123,9 @@ class Worker:
             # Just written, the file is still in memory.
             return counts | {"bytes": temporary.stat().st_size, "sha256": files.sha256(temporary)}
 
-    def _encode(self, documents: _Tokenized, copies: int) -> Iterator[tuple[bytes, Any]]:
+    def _encode(self, documents: _Tokenized) -> Iterator[tuple[bytes, Any]]:
         settings = self.settings
-        for copy in range(copies if len(documents[-1]) else 0):
+        for copy in range(settings.dupe_factor if len(documents[-1]) else 0):
             if settings.objective == "permutation":
                 yield from encode_streams(settings, self.vocabulary, self.end_id, *documents, copy)
                 continue

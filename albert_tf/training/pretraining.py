@@ -27,7 +27,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 # Keys of the records' manifest that determine the examples and masks of a step.
-_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "word_rule")
+_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed")
 _MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
 
 

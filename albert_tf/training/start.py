@@ -16,8 +16,7 @@ from albert_tf.own_tokenizer import difference_from_own
 from albert_tf.registry import KEYS, owner_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.carrying import carry_over
-from tfrecords.tokenizers.comparing import difference
+from tfrecords.tokenizers.comparing import carry_over, difference
 from tfrecords.tokenizers.loading import read_tokenizer
 
 

@@ -3,9 +3,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords.pairs import NONE, NSP, PAIR_TASKS, SOP, SOP_LEGACY, pair_spans
 from tfrecords.randomness import derive
-from tfrecords.segments import cut_long_sentences, join_documents, single_spans
+from tfrecords.segments import (
+    NONE,
+    NSP,
+    PAIR_TASKS,
+    SOP,
+    SOP_LEGACY,
+    cut_long_sentences,
+    join_documents,
+    pair_spans,
+    single_spans,
+)
 
 # Sentence lengths by document; every token's id is its place in the corpus.
 corpora = st.lists(st.lists(st.integers(1, 30), max_size=12), min_size=1, max_size=6)

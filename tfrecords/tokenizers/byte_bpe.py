@@ -14,12 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from tfrecords.base.files import parse_json
-from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import Tokenizer, pieces_by_id
+from tfrecords.tokenizers.base import AddedToken, Tokenizer, pieces_by_id
 from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
-from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN, ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.other_files import CONTROL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")

@@ -8,10 +8,9 @@ from typing import Any
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import parse_json
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
-from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.base import AddedToken, UnknownTokenizer
 from tfrecords.tokenizers.folder_files import added_token
-from tfrecords.tokenizers.row_template import as_template, framing, usual_pair
+from tfrecords.tokenizers.row_template import as_template, framing, tokenizer_json, usual_pair
 
 # The names of the special tokens in the order of search: RoBERTa's, BERT's, GPT-NeoX's.
 ROLES = {

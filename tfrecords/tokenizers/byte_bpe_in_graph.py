@@ -12,12 +12,28 @@ import tensorflow_text as text
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import AddedToken
 from tfrecords.tokenizers.byte_bpe_file import ByteBPERules
 from tfrecords.tokenizers.byte_text import cut_pattern
-from tfrecords.tokenizers.byte_words_in_graph import MARK, mark_words, replace
 from tfrecords.tokenizers.in_graph import Characters, stored_once, valid
-from tfrecords.tokenizers.unicode_classes import SPACE, re2_class
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, re2_class
+
+MARK = b"\xff"
+_LETTERS, _NUMBERS, _SPACES = map(re2_class, (LETTER, NUMBER, SPACE))
+_WORDS = rf"'s|'t|'re|'ve|'m|'ll|'d| ?[{_LETTERS}]+| ?[{_NUMBERS}]+| ?[^{_SPACES}{_LETTERS}{_NUMBERS}]+|[{_SPACES}]+"
+_LAST_SPACE = f"([{_SPACES}]+)([{_SPACES}][^{_SPACES}])"
+
+
+def mark_words(texts: tf.Tensor) -> tf.Tensor:
+    """Puts marks into strings [batch] after each word, as `byte_words.word_end` splits them."""
+    texts = replace(texts, _LAST_SPACE, b"\\1" + MARK + b"\\2")
+    return replace(texts, _WORDS, b"\\0" + MARK)
+
+
+def replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
+    """Like tf.strings.regex_replace, but `rewrite` need not be UTF-8."""
+    return tf.raw_ops.StaticRegexReplace(input=texts, pattern=pattern, rewrite=rewrite, replace_global=True)
+
 
 _OPEN, _CLOSE = b"\xfe", b"\xfd"
 _PIECE = model_pb2.ModelProto.SentencePiece

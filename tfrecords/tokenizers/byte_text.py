@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN
+from tfrecords.tokenizers.base import AddedToken, UnknownTokenizer
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, characters
 
 _SPACES = "".join(characters(SPACE))

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.base import AddedToken, UnknownTokenizer
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN
 from tfrecords.tokenizers.byte_text import SPACES, check_cut_tokens, cut_pattern, parts_of
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.characters import CharacterRules
 
 

@@ -7,10 +7,9 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.finding import check_tokenizer
-from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
+from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, check_tokenizer, lowers_first, read_file
 from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
-from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
+from tfrecords.tokenizers.wordpiece import WordPieceRules
 
 # In order of precedence: a folder may hold copies under other names.
 _VOCABULARIES = (

@@ -15,8 +15,7 @@ from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.row_template import framing, pair_rules, usual_pair
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.unigram_file import as_model, is_step_of_blanks, is_step_of_quotes, shifted
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
+from tfrecords.tokenizers.wordpiece import BERT_RULES, LIBRARY_RULES, WordPieceRules, WordPieceTokenizer
 
 # Next to the vocabulary of a byte-level BPE.
 _MERGES = "merges.txt"

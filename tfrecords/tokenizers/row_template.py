@@ -1,10 +1,11 @@
 """Reads and writes a tokenizer.json's post_processor, which adds special tokens."""
 
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.base import AddedToken, UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
@@ -81,3 +82,17 @@ def as_template(
     pair = single + [token(sep[0], 0)] * (separators_between - 1) + last
     special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in (cls, sep)}
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
+def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
+    """Returns a tokenizer.json with these tokens and other parts."""
+    values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
+    return json.dumps(values, ensure_ascii=False).encode()
+
+
+def _as_values(tokens: Iterable[AddedToken]) -> list[dict[str, Any]]:
+    return [
+        {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
+        | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}
+        for token in sorted(tokens, key=lambda token: token.id)
+    ]

@@ -4,8 +4,7 @@ import itertools
 import os
 import re
 import string
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -87,13 +86,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        # If accents stay, the ü within a German word must not split it.
-        inside = _is_latin_letter if self.keep_accents else None
-        return np.array([_starts_word(piece, inside) for piece in self.pieces])
-
-    @cached_property
-    def script_word_starts(self) -> np.ndarray:
-        return np.array([_starts_word(piece, is_spaced_letter) for piece in self.pieces])
+        return np.array([_starts_word(piece) for piece in self.pieces])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
@@ -208,12 +201,7 @@ class SentencePieceTokenizer(Tokenizer):
         return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
 
 
-def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:
+def _starts_word(piece: str) -> bool:
     if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True
-    others = (character for character in piece if character.lower() not in _ENGLISH)
-    return any(is_inside is None or not is_inside(character) for character in others)
-
-
-def _is_latin_letter(character: str) -> bool:
-    return character.isalpha() and unicodedata.name(character, "").startswith("LATIN ")
+    return not all(character.lower() in _ENGLISH or is_spaced_letter(character) for character in piece)

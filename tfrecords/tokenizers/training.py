@@ -9,7 +9,7 @@ import sentencepiece
 import tokenizers
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import AddedToken
 from tfrecords.tokenizers.byte_bpe_file import ROLES, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.normalization import albert_normalizer, with_albert_normalization
 

@@ -1,7 +1,7 @@
 """Decides which tokens of a row begin a word, for whole-word masks.
 
-The rule "published" is that of the published models' code. By the rule "script", white space ends words. In scripts
-without white space, such as Chinese and Thai, each token is a word, but tokens that share a character form one word.
+White space ends words. In scripts without white space, such as Chinese and Thai, each token is a word, but tokens that
+share a character form one word.
 """
 
 import functools
@@ -12,8 +12,6 @@ import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.unicode_classes import parse_ranges
-
-SCRIPT, PUBLISHED = RULES = ("script", "published")
 
 # Letters, marks and digits of scripts that are written without white space between words (Unicode's Scripts.txt and
 # LineBreak.txt), in hexadecimal. Punctuation that Korean shares with Chinese and Japanese is not among them.

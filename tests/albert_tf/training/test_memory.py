@@ -62,7 +62,10 @@ def test_the_advice_is_the_smallest_number_of_parts_that_fits(tiny_settings, mon
 
 
 def test_the_advised_parts_divide_the_batches_of_both_phases_and_directions(tiny_settings, monkeypatch):
-    for sizes, manifest, parts in (({4096: 128, 36: 512}, {}, (1, 2, 4)), ({48: 512}, {"objective": "permutation"}, (24,))):
+    for sizes, manifest, parts in (
+        ({4096: 128, 36: 512}, {}, (1, 2, 4)),
+        ({48: 512}, {"objective": "permutation"}, (24,)),
+    ):
         monkeypatch.setattr(memory, "free_memory", lambda: GIB)
         phases = [
             RecordsPhase(0, 1, "", "", rows, manifest | {"max_seq_length": length, "max_predictions_per_seq": 20})

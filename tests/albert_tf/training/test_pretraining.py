@@ -42,9 +42,9 @@ def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run,
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     run = files.read_json(folder / "run.json")
     (records,) = run["records"]
-    decisive = "masking masked_lm_prob max_ngram whole_words pair_task seed word_rule"
+    decisive = "masking masked_lm_prob max_ngram whole_words pair_task seed"
     assert records.keys() == set(decisive.split())
-    for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}):
+    for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}):
         files.write_json(folder / "run.json", run | {"records": [records | change]})
         with pytest.raises(UserError, match="holds a run with records="):
             pretrain(tiny_settings, folder)

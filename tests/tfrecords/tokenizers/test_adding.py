@@ -9,11 +9,10 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords import train_tokenizer
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers import carrying
+from tfrecords.tokenizers import comparing
 from tfrecords.tokenizers.adding import add_words, frequent_words
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.carrying import carry_over
-from tfrecords.tokenizers.comparing import difference
+from tfrecords.tokenizers.comparing import carry_over, difference
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -80,7 +79,7 @@ def _with_piece(former, piece):
         proto.pieces.add(piece=piece, score=-3.0)
         return type(former)(proto.SerializeToString())
     values = json.loads(former.vocabulary)
-    parts = carrying.merged(piece, {tuple(merge): rank for rank, merge in enumerate(values["model"]["merges"])})
+    parts = comparing.merged(piece, {tuple(merge): rank for rank, merge in enumerate(values["model"]["merges"])})
     for end in range(2, len(parts) + 1):
         values["model"]["vocab"]["".join(parts[:end])] = len(values["model"]["vocab"])
         values["model"]["merges"].append(["".join(parts[: end - 1]), parts[end - 1]])

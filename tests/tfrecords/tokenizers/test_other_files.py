@@ -11,9 +11,8 @@ from tests.tfrecords.tokenizers.other_files import PARTS, ROLES, WORDS, draw, to
 from tests.tfrecords.tokenizers.twins import assert_twins, changed, rows_of
 from tfrecords.tokenizers.adding import add_words
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.carrying import carry_over
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
-from tfrecords.tokenizers.comparing import difference
+from tfrecords.tokenizers.comparing import carry_over, difference
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer, tokenizer_in
 from tfrecords.tokenizers.pruning import prune_tokenizer
 from tfrecords.tokenizers.training import train_bpe, train_tokenizer
