@@ -6,7 +6,6 @@ import numpy as np
 
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.words import SCRIPT
 
 LONGEST_RUN = 8
 
@@ -14,8 +13,8 @@ LONGEST_RUN = 8
 class Statistics:
     """Counts of lengths, masks and labels in unpacked batches (numpy arrays, as from `reader.read_examples`)."""
 
-    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int, word_rule: str = SCRIPT):
-        self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer, word_rule)
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int):
+        self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer)
         self.lengths = np.zeros(max_seq_length + 1, np.int64)
         self.predictions = np.zeros(max_predictions + 1, np.int64)
         # Index n: runs of n neighbouring predicted words; the last holds all longer ones.

@@ -94,25 +94,25 @@ def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
     assert BuildSettings(line_documents=True, pair_task="none").line_documents
 
 
-def test_documents_of_few_sentences_are_left_out(tokenizer, tmp_path):
-    text = "Heading.\nOne. Two.\nThree. Four. Five.\nHeading.\nSix. Seven.\nEight. Nine."
-    settings = {"held_out_fraction": 0.25, "split_sentences": True, "line_documents": True, "pair_task": "nsp"}
-    for least, documents in ((1, 6), (2, 4)):
-        manifest = build_text(tmp_path, text, tokenizer, str(least), min_sentences=least, **settings)
-        assert documents_in(manifest) == documents
-    with pytest.raises(UserError, match=r"no document of 4 sentences.* lower --min_sentences=4"):
-        build_text(tmp_path, text, tokenizer, min_sentences=4, **settings)
-    with pytest.raises(UserError, match="min_sentences=0"):
-        BuildSettings(min_sentences=0)
-
-
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("", {}, "holds no document"),
-        ("one line.\n\nanother.", {"held_out_fraction": 0}, "give no training example.*--split_sentences"),
-        ("one.\ntwo.\nthree.", {}, "of the 1 documents of the corpus none is held out: raise --held_out_fraction"),
-        ("one.\n\ntwo.\n\nthree.", {"held_out_fraction": 0.99}, "all 3 documents of the corpus are held out"),
+        ("", {}, "of the 0 documents .* give no example: add documents"),
+        (
+            "one line.\n\nanother.",
+            {"held_out_fraction": 0},
+            "2 are for train records and give no example.*--split_sentences",
+        ),
+        (
+            "one.\ntwo.\nthree.",
+            {},
+            "of the 1 documents of the corpus 0 are for eval records.*another --held_out_fraction",
+        ),
+        (
+            "one.\n\ntwo.\n\nthree.",
+            {"held_out_fraction": 0.99},
+            "of the 3 documents of the corpus 0 are for train records",
+        ),
         ("a.\nb.", {"objective": "permutation", "held_out_fraction": 0}, "a stream needs more tokens than --max_seq"),
     ],
 )

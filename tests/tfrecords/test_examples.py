@@ -142,7 +142,6 @@ def test_single_segments_are_not_cut_short_unless_asked_to():
     [
         {"masking": "both"},
         {"pair_task": "rop"},
-        {"short_seq_rule": "sentence"},
         {"input_format": "lines"},
         {"max_seq_length": 4},
         {"max_predictions_per_seq": 0},

@@ -102,8 +102,8 @@ def test_labels_are_even_and_say_whether_b_follows_a(of_files):
 
 def test_the_manifest_says_permutation_and_of_masked_records_nothing_new(folder, build):
     manifest = files.read_json(folder / "manifest.json")
-    kept = {name: manifest[name] for name in ("objective", "reuse_length", "streams", "bi_data", "pair_task")}
-    assert kept == dict(objective="permutation", reuse_length=32, streams=4, bi_data=True, pair_task="none")
+    kept = {name: manifest[name] for name in ("objective", "reuse_length", "streams", "pair_task")}
+    assert kept == dict(objective="permutation", reuse_length=32, streams=4, pair_task="none")
     assert (manifest["max_predictions_per_seq"], manifest["max_ngram"], manifest["whole_words"]) == (10, 5, False)
     assert "objective" not in files.read_json(build() / "manifest.json")
     with pytest.raises(UserError, match="for --objective=permutation"):
@@ -117,10 +117,9 @@ def test_the_manifest_says_permutation_and_of_masked_records_nothing_new(folder,
         ({"pair_task": "sop"}, "--pair_task=sop is for --objective=masked"),
         ({"reuse_length": 60}, "--reuse_length=60 must be at most 59"),
         ({"streams": 3}, "--streams=3 must be even"),
-        ({"mask_alpha": 2, "mask_beta": 3}, "--mask_beta=3 must be from 1 to --mask_alpha=2"),
         *(
             ({"objective": "masked", name: value}, f"--{name}={value} is for --objective=permutation")
-            for name, value in {"reuse_length": 5, "mask_alpha": 7, "bi_data": False, "streams": 4}.items()
+            for name, value in {"reuse_length": 5, "streams": 4}.items()
         ),
         ({"max_predictions_per_seq": 64, "reuse_length": 8}, "puts 32 predictions into 8 tokens"),
     ],
@@ -137,7 +136,7 @@ def test_published_sizes_are_the_defaults():
 
 
 def sample(starts, goal, key, backwards=False, by_words=False):
-    return sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), MaskingRule(1, max_ngram=5).ngram_thresholds)
+    return sample_spans(starts, backwards, goal, key, 0, by_words, MaskingRule(1, max_ngram=5).ngram_thresholds)
 
 
 def spans_of(taken):
@@ -212,9 +211,9 @@ def test_documents_end_with_a_piece_where_the_vocabulary_has_one(tokenizer):
 
 
 def test_without_a_reused_part_rows_follow_each_other(tokenizer):
-    config = BuildSettings(objective="permutation", max_seq_length=16, reuse_length=0, bi_data=False, streams=1)
+    config = BuildSettings(objective="permutation", max_seq_length=16, reuse_length=0)
     ids = np.arange(100, 300, dtype=np.int32)
     streams = make_streams(config, None, ids, np.arange(0, 201, 10), np.array([0, 20]))
     rows = lay_out_steps(config, MaskingVocabulary.of(tokenizer), streams, derive(1), 0, 30)
-    np.testing.assert_array_equal(rows.input[:, 0], 100 + 13 * np.arange(len(rows.input)))
-    assert 12 < len(rows.input) < 16 and set(rows.is_masked.sum(axis=1)) == {2}
+    np.testing.assert_array_equal(rows.input[::2, 0], 100 + 13 * np.arange(len(rows.input) // 2))
+    assert 24 < len(rows.input) < 32 and set(rows.is_masked.sum(axis=1)) == {2}

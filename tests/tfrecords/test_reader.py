@@ -208,9 +208,7 @@ def test_what_cannot_be_read_is_named(build, options, message):
         read_examples(**{"patterns": str(build()), "batch_size": 4, "training": True} | options)
 
 
-@pytest.mark.parametrize(
-    "other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}, {"word_rule": "published"}]
-)
+@pytest.mark.parametrize("other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}])
 def test_folders_of_other_lengths_or_dynamic_masks_are_read_apart(build, tmp_path, other):
     dynamic = build(masking="dynamic")
     folder = shutil.copytree(dynamic, tmp_path / "data")

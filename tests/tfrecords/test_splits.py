@@ -56,7 +56,7 @@ OTHER_WAYS = [
 ]
 SETTINGS = {
     "lines": {},
-    "split": {"split_sentences": True, "min_sentences": 2},
+    "split": {"split_sentences": True},
     "a document a line": {"line_documents": True, "pair_task": "none"},
 }
 

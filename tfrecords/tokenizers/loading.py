@@ -61,8 +61,7 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
         files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
         path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
         if kind == "bpe":
-            options = {"roles": description["special_tokens"], "special_in_text": description["special_in_text"]}
-            tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path=path, **options)
+            tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path, description["special_tokens"])
         else:
             rules = description["lower_case"], description["keep_accents"]
             tokenizer = make_tokenizer(

@@ -72,7 +72,7 @@ def test_all_misplaced_answers_are_counted_and_five_are_named(tmp_path):
 
 def test_a_file_in_another_encoding_is_called_what_it_is(tmp_path):
     path = tmp_path / "dev-v1.1.json"
-    for encoding, name in (("cp1252", "such as Latin-1 or Windows-1252"), ("utf-16", "UTF-16 text")):
+    for encoding, name in (("cp1252", "iconv -f cp1252"), ("utf-16", "UTF-16 text")):
         path.write_bytes('{"data": "le café était fermé"}'.encode(encoding))
         with pytest.raises(UserError, match=f"is not JSON in UTF-8: it is .*{name}"):
             read_squad(path)

@@ -167,17 +167,8 @@ def token(number, content, **flags):
 
 
 class TestAddedTokens:
-    def test_special_strings_are_text_unless_asked_for(self, vocabulary, bpe):
-        text = "a <mask>, <s>b"
-        assert bpe.mask_id not in bpe.encode(text)
-        reading, theirs = bpe.reading_special_strings(), theirs_of(vocabulary, without_added=False)
-        batch = [*HARD_TEXTS, text, "a \n <mask><mask> x", "<mask>", " <mask>"]
-        assert [reading.encode(one) for one in batch] == their_ids(theirs, batch)
-        assert_as_the_library(reading, theirs, [text, "a  <mask><mask> x", "<mask>"], twin=False)
-        assert_twins(reading, batch, offsets=False)
-        assert reading.sha256 != bpe.sha256
-        with pytest.raises(UserError, match="white space around them"):
-            reading.in_graph().with_offsets(tf.constant(["a"]))
+    def test_special_strings_are_text(self, bpe):
+        assert not {bpe.mask_id, bpe.cls_id} & set(bpe.encode("a <mask>, <s>b"))
 
     def test_runs_of_blanks_as_tokens_and_composition_as_modernbert_has_them(self, vocabulary):
         size = len(json.loads(vocabulary)["model"]["vocab"])
@@ -197,13 +188,13 @@ class TestAddedTokens:
 
     def test_a_blank_is_put_behind_tokens_too(self, vocabulary):
         values = json.loads(vocabulary)
-        file = changed(vocabulary, pre_tokenizer=values["pre_tokenizer"] | {"add_prefix_space": True})
-        reading, theirs = ByteBPETokenizer(file).reading_special_strings(), theirs_of(file, without_added=False)
-        batch = ["<s>a<mask>b</s></s>c", "a <pad> b<pad>", "<s>", "<s> ", "a<s>\u3000b", "\n<s>\n", *HARD_TEXTS]
+        added = [*values["added_tokens"], token(len(values["model"]["vocab"]), "<dom>")]
+        blanks = values["pre_tokenizer"] | {"add_prefix_space": True}
+        file = changed(vocabulary, pre_tokenizer=blanks, added_tokens=added)
+        reading, theirs = ByteBPETokenizer(file), theirs_of(file, without_added=False)
+        batch = ["<dom>a<dom>b<dom><dom>c", "a <dom> b<dom>", "<dom>", "<dom> ", "a<dom>\u3000b", "\n<dom>\n"]
         assert [reading.encode(text) for text in batch] == their_ids(theirs, batch)
         assert_twins(reading, batch, offsets=False)
-        bare = [{**token, "lstrip": False} for token in values["added_tokens"]]
-        reading = ByteBPETokenizer(changed(file, added_tokens=bare)).reading_special_strings()
         with pytest.raises(UserError, match="blank is put behind tokens"):
             reading.in_graph().with_offsets(tf.constant(["a"]))
 
@@ -298,9 +289,8 @@ class TestFiles:
         copies += [load_tokenizer(tmp_path / name) for name in ("tokenizer.json", "vocab.json")]
         for copy in copies:
             assert (copy.sha256, copy.encode("a b,")) == (bpe.sha256, bpe.encode("a b,"))
-        reading = bpe.reading_special_strings()
-        reading.save(tmp_path / "own")
-        assert load_tokenizer(tmp_path / "own").sha256 == reading.sha256
+        bpe.save(tmp_path / "own")
+        assert load_tokenizer(tmp_path / "own").sha256 == bpe.sha256
         library = tokenizers.Tokenizer.from_file(str(tmp_path / "own" / "tokenizer.json"))
         assert library.encode("a b,", add_special_tokens=False).ids == bpe.encode("a b,")
         with pytest.raises(UserError, match="leave out --lower_case"):
