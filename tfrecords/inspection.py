@@ -7,24 +7,23 @@ from tqdm import tqdm
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, say_next
-from tfrecords.manifest import MANIFEST, listed_files, read_folder
-from tfrecords.reader import describe_records, read_examples
-from tfrecords.tokenizers.base import DESCRIPTION_FILE, Tokenizer
+from tfrecords.manifest import MANIFEST, check_files, listed_files, read_folder, read_manifest
+from tfrecords.reader import read_examples
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
-def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, sample: int) -> None:
+def inspect(paths: list[Path], split: str, examples: int, sample: int) -> None:
     """Prints `examples` of record files, and counts of the first `sample`, or of all if that is 0."""
-    manifest, counts = describe_records(paths, split)
+    manifest, counts = read_manifest(map(str, paths)), check_files(paths, split)
     if sample == 0:
-        _check_files(paths)
-    tokenizer = load_tokenizer(tokenizer_path or _tokenizer_beside(paths[0].parent))
+        _check_sums(paths)
+    tokenizer = load_tokenizer(paths[0].parent)
     total = min(sample or sum(counts), sum(counts))
     tokens = predicted = ones = 0
     with progress_bar(total=total, desc="reading", unit=" examples") as bar:
         for batch in read_examples([str(path) for path in paths], 256, False).as_numpy_iterator():
             batch = {name: array[: total - bar.n] for name, array in batch.items()}
-            check_examples(batch, tokenizer)
             for row in range(min(examples - bar.n, len(batch["input_ids"]))):
                 tqdm.write(_readable(batch, row, tokenizer) + "\n", file=sys.stdout)
             tokens += int(batch["input_mask"].sum())
@@ -42,22 +41,6 @@ def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, s
     )
 
 
-def check_examples(features: dict[str, np.ndarray], tokenizer: Tokenizer) -> None:
-    """Raises UserError for a batch with ids beyond the vocabulary, or with masks beyond a row's tokens."""
-    ids = np.concatenate([features[name].ravel() for name in ("input_ids", "masked_lm_ids")])
-    if len(wrong := ids[(ids < 0) | (ids >= tokenizer.vocab_size)]):
-        raise UserError(
-            f"an example has the id {wrong[0]}, and the tokenizer {tokenizer.vocab_size} pieces; name the tokenizer of "
-            "the records with --tokenizer"
-        )
-    lengths, positions = features["input_mask"].sum(axis=1), features["masked_lm_positions"]
-    is_beyond = (positions < 0) | (positions >= lengths[:, None])
-    for row, slot in np.argwhere(is_beyond & (features["masked_lm_weights"] > 0)):
-        raise UserError(
-            f"an example of {lengths[row]} tokens masks position {positions[row, slot]}; build the records anew"
-        )
-
-
 def _readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
     """Returns an example as text, with predicted tokens as {word -> input} and the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
@@ -68,16 +51,9 @@ def _readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
 
 
-def _tokenizer_beside(folder: Path) -> Path:
-    if not (folder / DESCRIPTION_FILE).is_file():
-        raise UserError(f"'{folder}' holds no tokenizer; name the one its records were built with: --tokenizer=...")
-    return folder
-
-
-def _check_files(paths: list[Path]) -> None:
+def _check_sums(paths: list[Path]) -> None:
     for path in progress_bar(paths, desc="checking", unit=" files"):
-        # Files of other programs were read whole to count their records.
-        listed = listed_files(read_folder(path.parent)) if (path.parent / MANIFEST).exists() else []
+        listed = listed_files(read_folder(path.parent))
         if any(file["name"] == path.name and file["sha256"] != files.sha256(path) for file in listed):
             raise UserError(
                 f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"

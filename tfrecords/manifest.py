@@ -19,23 +19,19 @@ SPLITS = ("train", "eval")
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Finds the record files of comma-separated globs or folders, sorted.
 
-    If a manifest or the file names assign files to splits, returns only those of `split`. If no matching file is of
-    `split`, returns all matches. Raises UserError if nothing matches, or a folder has none of `split`.
+    Returns the files of `split` by the manifests beside them; if no matching file is of `split`, all matches. Raises
+    UserError if nothing matches, or a folder has none of `split`.
     """
     patterns = patterns_of(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
-        if _split_names(folder, split) == set():
-            fix = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
-            raise UserError(f"'{folder}' holds no {split} records; {fix}")
+        if not _names(folder, split):
+            raise UserError(f"'{folder}' holds no {split} records; build it with another --held_out_fraction")
     paths = sorted({path for pattern in patterns for path in _matches(pattern)})
     paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
-    of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
-    present = {path for path in paths if of_split[path.parent] is None or path.name in of_split[path.parent]}
-    if present:
-        return sorted(present)
     if not paths:
         raise UserError("no record files given; name them, for example 'data/*.tfrecord*'")
-    return paths
+    of_split = {folder: _names(folder, split) for folder in {path.parent for path in paths}}
+    return [path for path in paths if path.name in of_split[path.parent]] or paths
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -82,10 +78,7 @@ def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [file for split in manifest["splits"].values() for file in split["files"]]
 
 
-def _split_names(folder: Path, split: str) -> set[str] | None:
-    if not (folder / MANIFEST).exists():
-        named = {path.name for path in folder.glob("*.tfrecord*") if path.name.startswith(("train", "eval"))}
-        return {name for name in named if name.startswith(split)} if named else None
+def _names(folder: Path, split: str) -> set[str]:
     return {file["name"] for file in read_folder(folder)["splits"][split]["files"]}
 
 
@@ -138,7 +131,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         whole = all(isinstance(split[key], int) for split in splits for key in ("documents", "examples"))
         listed = [file for split in splits for file in split["files"]]
         whole &= all("name" in file and isinstance(file[key], int) for file in listed for key in ("examples", "bytes"))
-        whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3])
+        whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3]) and isinstance(manifest["pad_id"], int)
         whole &= manifest["masking"] != "dynamic" or manifest.keys() >= set(_MASKS)
     except (TypeError, KeyError, AttributeError):
         whole = False

@@ -15,10 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.parts import PARTS
-from tfrecords.foreign import describe_foreign
 from tfrecords.lanes import Lanes, number_of_lanes
-from tfrecords.manifest import MANIFEST, check_files, find_records, read_manifest
+from tfrecords.manifest import check_files, find_records, read_manifest
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.packing import pack_batch
 from tfrecords.randomness import derive
@@ -130,22 +128,11 @@ def open_records(
     """
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
-    manifest, counts = describe_records(paths, split)
+    manifest, counts = read_manifest(map(str, paths)), check_files(paths, split)
     for key, value in (expected or {}).items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{paths[0].parent}' have {key} {manifest.get(key)!r}, needed is {value!r}")
     return paths, manifest, counts
-
-
-def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
-    """Checks files against their manifest; returns the manifest and each file's number of examples.
-
-    Files without a manifest count as another program's.
-    """
-    if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
-        return read_manifest([str(path) for path in paths]), check_files(paths, split)
-    manifest = describe_foreign(paths)
-    return manifest, [file["examples"] for file in manifest["splits"]["train"]["files"]]
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
@@ -160,8 +147,7 @@ class _Parser:
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
-        # Other programs' manifests lack it: [PAD] is 0 there.
-        self._pad_id = manifest.get("pad_id", 0)
+        self._pad_id = manifest["pad_id"]
         self._dynamic = manifest["masking"] == "dynamic"
         # Each example predicts a share of its tokens, rounded up; static records may mix shares, so 1 is the bound.
         share = manifest["masked_lm_prob"] if self._dynamic else 1.0

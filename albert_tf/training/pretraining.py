@@ -21,7 +21,7 @@ from albert_tf.training.start import Start, check_length, copy_weights, load_pre
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
-from tfrecords.reader import describe_records
+from tfrecords.reader import open_records
 from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
@@ -63,9 +63,9 @@ class Pretraining(Training):
         self.log_steps = settings.log_steps
         self._phases = phases
         self._held_out = {}
-        # Missing, truncated or foreign records, also of the second phase, are reported before anything is written.
+        # Missing or truncated records, also of the second phase, are reported before anything is written.
         for phase in phases:
-            describe_records(find_records(phase.train_data, "train"), "train")
+            open_records(phase.train_data, True, None)
         for read in filter(None, (phase.held_out(settings) for phase in phases)):
             read(1, 1, 0)
         for phase in phases if settings.objective == "permutation" else ():
