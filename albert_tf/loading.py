@@ -32,7 +32,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.comparing import difference
-from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 
 Given = str | os.PathLike | Tokenizer
 
@@ -59,8 +59,8 @@ def load(
             a keras-hub preset, kaggle://... or hf://...;
             a model in memory, of this library or a keras-hub classifier or backbone.
         tokenizer: replaces the model's: a vocabulary file, a folder, a hub name, or another loaded model's `tokenizer`.
-        lower_case: whether a published vocabulary is lower-cased; None: see `read_tokenizer`.
-        keep_accents: whether that vocabulary keeps accents; None: see `read_tokenizer`.
+        lower_case: whether a published vocabulary is lower-cased; None: see `load_tokenizer`.
+        keep_accents: whether that vocabulary keeps accents; None: see `load_tokenizer`.
         depth: number of layers to run, if blocks are shared; 0: as many as the model has.
         other_tokenizer: whether `tokenizer` may differ from the model's own.
         revision: branch, tag or commit of a hub model; empty: the main branch.
@@ -126,7 +126,7 @@ def _set_labels(loaded: Loaded, labels: Any) -> None:
 
 def _given(tokenizer: Given, *rules: bool | None) -> Tokenizer:
     if not isinstance(tokenizer, Tokenizer):
-        return read_tokenizer(tokenizer, *rules)
+        return load_tokenizer(tokenizer, *rules)
     if rules != (None, None):
         raise UserError("lower_case and keep_accents are for a vocabulary's file, and tokenizer is one loaded already")
     return tokenizer

@@ -53,7 +53,10 @@ def read_documents(
         not_utf8 = 0
         for chunk in sections.read_chunks(Section(str(path))):
             not_utf8 += chunk.not_utf8
-            yield from parse_documents(chunk, text_field, split_sentences)
+            for text in read_texts(chunk, text_field):
+                if isinstance(text, BadLine):
+                    raise text
+                yield sentences_of(text.decode(), split_sentences)
         if not_utf8:
             logging.warning("%s", describe_not_utf8(str(path), not_utf8))
 
@@ -61,14 +64,6 @@ def read_documents(
 def describe_not_utf8(path: str, count: int) -> str:
     """Returns a warning about `count` bytes that are not UTF-8."""
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
-
-
-def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
-    """Yields a chunk's documents like `read_documents`."""
-    for text in read_texts(chunk, text_field):
-        if isinstance(text, BadLine):
-            raise text
-        yield sentences_of(text.decode(), split_sentences)
 
 
 def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:

@@ -16,7 +16,7 @@ from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.text_settings import TextSettings
 from tfrecords.tokenizers.adding import add_words, frequent_words
-from tfrecords.tokenizers.loading import check_tokenizer, read_tokenizer
+from tfrecords.tokenizers.loading import check_tokenizer, load_tokenizer
 from tfrecords.tokenizers.training import bpe_listing, train_bpe, train_tokenizer, vocabulary_listing
 
 # Lines of text that a vocabulary is made of, from the first on.
@@ -108,7 +108,7 @@ def _train(settings: TokenizerSettings, prefix: Path) -> None:
 
 def _add(settings: TokenizerSettings) -> None:
     check_tokenizer(settings.add_to)
-    former = read_tokenizer(settings.add_to)
+    former = load_tokenizer(settings.add_to)
     folder = Path(settings.output_prefix)
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"--output_prefix={folder} is a folder that holds files; name a new one")

@@ -17,7 +17,7 @@ from albert_tf.registry import KEYS, owner_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.comparing import carry_over, difference
-from tfrecords.tokenizers.loading import read_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 class Start(NamedTuple):
@@ -52,7 +52,7 @@ def load_start(
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
-    own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None
+    own = load_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None
     return Start(made, None, own)
 
 
@@ -73,7 +73,7 @@ def load_pretraining_start(
     extensions, and add extensions that keep the initial outputs. If `tokenizer` is set, the weights are adapted to the
     records' vocabulary. `former_tokenizer` is the weights' tokenizer, if none is next to them.
     """
-    if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
+    if tokenizer and (found := difference(load_tokenizer(tokenizer), records)):
         raise UserError(
             f"--tokenizer={tokenizer} is not the tokenizer that the records were made with ({found}); give the folder "
             "of the records, or build them anew with it"

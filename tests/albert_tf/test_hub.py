@@ -23,7 +23,7 @@ from tests.albert_tf.test_loading import PIECES, encoder, write_modules, written
 from tests.albert_tf.tiny import table
 from tests.conftest import ROOT
 from tfrecords.base import hub as base_hub
-from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
 WEIGHTS = {"weight": np.arange(200_000, dtype="float32")}
@@ -243,28 +243,28 @@ def test_a_folders_pickle_is_read_when_it_is_asked_for(tmp_path, files):
 
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])
 def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, monkeypatch, inside):
-    expected = read_tokenizer(written(PUBLISHED / inside, 8, VOCABULARY))
+    expected = load_tokenizer(written(PUBLISHED / inside, 8, VOCABULARY))
     write_modules(PUBLISHED, "pooling_mode_cls_token", path=inside)
-    assert read_tokenizer(NAMES).sha256 == load_tokenizer(PUBLISHED).sha256 == expected.sha256
+    assert load_tokenizer(NAMES).sha256 == load_tokenizer(PUBLISHED).sha256 == expected.sha256
     assert read_config(NAMES) == read_config(str(PUBLISHED)) == loading.load(PUBLISHED).model.encoder.config
     assert not [line for line in server.requests if "/cdn/" in line]
     forget()
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert read_tokenizer(NAMES).sha256 == expected.sha256 and read_config(NAMES).vocab_size == 8
+    assert load_tokenizer(NAMES).sha256 == expected.sha256 and read_config(NAMES).vocab_size == 8
     # A part of a model is none.
     with refused("cannot be reached"):
         find_model(NAMES)
     for content in ('{"a": 1}', '[{"idx": 0}]'):
         (PUBLISHED / "modules.json").write_text(content)
         with refused("is no list of sentence-transformers' modules"):
-            read_tokenizer(PUBLISHED)
+            load_tokenizer(PUBLISHED)
 
 
 def test_what_has_no_tokenizer_or_configuration_is_one_line(server):
     publish("model.safetensors")
     (PUBLISHED / "vocab.txt").unlink()
     with refused(r"'me/model' has no tokenizer that is read here; it has config.json"):
-        read_tokenizer(NAMES)
+        load_tokenizer(NAMES)
     (PUBLISHED / "config.json").unlink()
     with refused(r"'me/model' has no configuration that is read here; it has model.saf"):
         read_config(NAMES)

@@ -172,7 +172,7 @@ def test_a_corpus_that_changed_while_its_build_was_stopped_is_refused(tokenizer,
 
     cut_off("data", build=build)
     source.write_text(source.read_text().replace("Article 7.", "Article seven."))
-    with pytest.raises(UserError, match="records of another corpus; .*--overwrite"):
+    with pytest.raises(UserError, match=r"records of another corpus; .*--overwrite"):
         build("data")
     build("data", overwrite=True)
     build("fresh")

@@ -94,7 +94,8 @@ def chunks_of(path, chunk_bytes, piece_bytes=None):
 
 
 def documents_of(chunks):
-    return [document for chunk in chunks for document in corpus.parse_documents(chunk)]
+    texts = [text for chunk in chunks for text in corpus.read_texts(chunk, "text")]
+    return [corpus.sentences_of(text.decode(), False) for text in texts]
 
 
 @given(documents, st.integers(64, 2000), st.booleans(), st.sampled_from(["\n", "\r\n", "\r"]))

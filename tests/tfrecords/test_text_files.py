@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, kind_of
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
-from tfrecords.tokenizers.loading import read_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 TEXTS = ["One. Two.", "Three."]
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
@@ -100,7 +100,7 @@ def test_damaged_bytes_are_counted(tmp_path, caplog, capsys):
     vocabulary = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.", "line"])
     # A byte-order mark before a vocabulary is no part of its first piece.
     (tmp_path / "vocab.txt").write_text(vocabulary, "utf-8-sig")
-    tokenizer = read_tokenizer(tmp_path / "vocab.txt")
+    tokenizer = load_tokenizer(tmp_path / "vocab.txt")
     assert tokenizer.pad_id == 0 and tokenizer.encode("line") == [31 + 1]
     build(
         str(path),

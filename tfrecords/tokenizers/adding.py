@@ -32,8 +32,7 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     Former ids stay, but in WordPiece, new words first replace `[unusedN]` pieces. In byte-level BPE, a word is one
     piece only after a blank, and the shorter pieces that merge to it are added too.
 
-    Raises UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, and for words that are
-    always split.
+    Raises UserError for SentencePiece models that are not unigram ones, and for words that are always split.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]
@@ -41,8 +40,6 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     >>> larger.pieces[5:]
     ['hepatitis', 'film', 'fever']
     """
-    if tokenizer.kind not in _ADDERS:
-        raise UserError(f"no words are added to a vocabulary of kind '{tokenizer.kind}'")
     words = list(dict.fromkeys(words))
     lengths = _lengths(tokenizer, words)
     new = [word for word, length in zip(words, lengths) if length != 1 and len(word.split()) == 1]

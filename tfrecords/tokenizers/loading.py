@@ -39,19 +39,22 @@ def load_tokenizer(
 
     Args:
         path: For byte-level BPE, a tokenizer.json, or a vocab.json next to merges.txt.
-        lower_case: Whether text is lower-cased. None: as stored with the tokenizer, or else True unless a folder's
-            vocabulary is cased.
-        keep_accents: Whether accents stay. None: as stored, or else False.
+        lower_case: Whether text is lower-cased. None: as the files next to the vocabulary say, or else True unless it
+            is cased.
+        keep_accents: Whether accents stay. None: as the files say, or else False.
 
     Raises:
-        UserError: `path` is no tokenizer, the folder's vocabulary was changed, or case or accents differ from the
-            stored ones.
+        UserError: there is no tokenizer or several, or it is damaged, unsupported or stored with other case or accents.
     """
     path = check_tokenizer(path)
-    if path.is_dir() or path.suffix == ".json":
-        return read_tokenizer(path, lower_case, keep_accents)
-    kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
+    if path.is_dir():
+        found = tokenizer_in(path, lower_case, keep_accents)
+        if found is None:
+            raise UserError(f"'{path}' holds no tokenizer; give the .model, vocab .txt or vocab.json itself")
+        return found
+    if path.name == DESCRIPTION_FILE:
+        return _saved_in(path.parent, lower_case, keep_accents)
+    return _read_file(path, lower_case, keep_accents)
 
 
 def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
@@ -87,31 +90,10 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
     return tokenizer
 
 
-def read_tokenizer(
-    path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
-) -> Tokenizer:
-    """Reads the tokenizer of a vocabulary file or folder; see `load_tokenizer`.
-
-    If no file says otherwise, text is lower-cased unless the vocabulary `is_cased`, and accents are stripped.
-
-    Raises UserError if there is no tokenizer or several, or it is damaged, unsupported or stored with another
-    `lower_case`.
-    """
-    path = check_tokenizer(path)
-    if path.is_dir():
-        found = tokenizer_in(path, lower_case, keep_accents)
-        if found is None:
-            raise UserError(f"'{path}' holds no tokenizer; give the .model, vocab .txt or vocab.json itself")
-        return found
-    if path.name == DESCRIPTION_FILE:
-        return _saved_in(path.parent, lower_case, keep_accents)
-    return _read_file(path, lower_case, keep_accents)
-
-
 def tokenizer_in(
     folder: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer | None:
-    """Reads a folder's tokenizer like `read_tokenizer`, or returns None."""
+    """Reads a folder's tokenizer like `load_tokenizer`, or returns None."""
     folder = Path(folder)
     if (folder / DESCRIPTION_FILE).is_file():
         return _saved_in(folder, lower_case, keep_accents)

@@ -24,7 +24,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     stay. Text whose pieces all stay is tokenized as before.
 
     counts: how often each piece occurs. size: maximum number of pieces, the most frequent first; 0 for all. Raises
-    UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, or if the size is too small.
+    UserError for SentencePiece models that are not unigram ones, or if the size is too small.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()
@@ -33,11 +33,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     >>> kept.tolist(), small.encode("film fil")
     ([0, 1, 2, 3, 4, 5, 8, 9, 10, 11], [5, 6, 7, 8])
     """
-    if tokenizer.kind not in _PRUNERS:
-        raise UserError(f"a vocabulary of kind '{tokenizer.kind}' is not cut; leave it whole")
     counts = np.asarray(counts, np.int64)
-    if len(counts) != tokenizer.vocab_size:
-        raise UserError(f"{len(counts)} counts are not of the {tokenizer.vocab_size} pieces")
     needed = _needed_of_bytes(tokenizer) if tokenizer.kind == "bpe" else _needed(tokenizer, counts)
     if tokenizer.kind == "sentencepiece":
         # Symbols that are found wherever they stand, and bytes, which stand in for characters without a piece.
@@ -71,7 +67,7 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     >>> pieces_within(small, whole).tolist() == kept.tolist(), pieces_within(whole, small)
     (True, None)
     """
-    if small.kind != whole.kind or small.kind not in _PRUNERS:
+    if small.kind != whole.kind:
         return None
     # Both are in the same order: one pass is enough.
     walk = ((number, whole.id_to_piece(number)) for number in range(whole.vocab_size))

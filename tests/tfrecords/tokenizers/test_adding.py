@@ -13,7 +13,7 @@ from tfrecords.tokenizers import comparing
 from tfrecords.tokenizers.adding import add_words, frequent_words
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.comparing import carry_over, difference
-from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -129,14 +129,14 @@ def test_special_pieces_go_by_their_role_wherever_they_stand(former_of):
 
 def _line_ends(kind, former, folder):
     (folder / "vocab.txt").write_bytes(former.vocabulary.replace(b"\n", b"\r\n"))
-    return read_tokenizer(folder / "vocab.txt")
+    return load_tokenizer(folder / "vocab.txt")
 
 
 def _two_files(kind, former, folder):
     for name, content in former.published_files().items():
         if name != "tokenizer.json":
             (folder / name).write_bytes(content)
-    return read_tokenizer(folder)
+    return load_tokenizer(folder)
 
 
 @pytest.mark.parametrize(("kind", "write"), [("wordpiece", _line_ends), ("bpe", _two_files)])

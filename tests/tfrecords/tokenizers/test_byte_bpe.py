@@ -24,7 +24,7 @@ from tests.tfrecords.tokenizers.twins import (
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
-from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.other_files import GPT2_PATTERN
 from tfrecords.tokenizers.training import BPE_SPECIAL, train_bpe
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, class_table, ranges
@@ -285,7 +285,7 @@ class TestFiles:
             (tmp_path / name).write_bytes(data)
             if name != "tokenizer.json":
                 (two / name).write_bytes(data)
-        copies = [tokenizer_in(tmp_path), read_tokenizer(two), load_tokenizer(two)]
+        copies = [tokenizer_in(tmp_path), load_tokenizer(two), load_tokenizer(two)]
         copies += [load_tokenizer(tmp_path / name) for name in ("tokenizer.json", "vocab.json")]
         for copy in copies:
             assert (copy.sha256, copy.encode("a b,")) == (bpe.sha256, bpe.encode("a b,"))

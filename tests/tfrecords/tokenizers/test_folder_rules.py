@@ -7,7 +7,7 @@ import pytest
 
 from tests.tfrecords.tokenizers.twins import changed
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.training import train_bpe
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -104,4 +104,4 @@ def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path, name):
     place = tmp_path / "vocab.json" if name == "merges.txt" else tmp_path / name
     for path in (tmp_path, place):
         with pytest.raises(UserError, match=f"{name}' is a Git LFS pointer, not the file itself"):
-            read_tokenizer(path)
+            load_tokenizer(path)

@@ -13,7 +13,7 @@ from tfrecords.tokenizers.adding import add_words
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
 from tfrecords.tokenizers.comparing import carry_over, difference
-from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.pruning import prune_tokenizer
 from tfrecords.tokenizers.training import train_bpe, train_tokenizer
 
@@ -196,7 +196,7 @@ def test_a_byte_order_mark_is_passed_over(tmp_path, name):
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
     assert tokenizer_in(tmp_path).sha256 == before.sha256
     if name == "vocab.txt":
-        assert read_tokenizer(tmp_path / name).sha256 == before.sha256
+        assert load_tokenizer(tmp_path / name).sha256 == before.sha256
 
 
 def test_unknown_keys_are_warned_of_and_other_markers_of_byte_bpe_are_cut(tmp_path, caplog):

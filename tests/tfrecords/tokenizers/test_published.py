@@ -8,7 +8,7 @@ import pytest
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, tokenizer_in
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 models, normalizers = tokenizers.models, tokenizers.normalizers
@@ -55,7 +55,7 @@ def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path,
     for text in TEXTS:
         assert ours.encode(text) == their_ids(theirs, text), text
     if not with_file:
-        assert read_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
+        assert load_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
         assert tokenizer_in(tmp_path).lower_case == (number > 1)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not tokenizer_in(tmp_path).lower_case
-    assert not read_tokenizer(tmp_path / "vocab.txt").lower_case
+    assert not load_tokenizer(tmp_path / "vocab.txt").lower_case
     assert tokenizer_in(tmp_path, lower_case=True).lower_case
 
 
@@ -114,7 +114,7 @@ def test_rules_beside_wordpiece_that_are_not_berts_are_not_passed_over(tmp_path,
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
     for path in (tmp_path, tmp_path / "vocab.txt"):
         with pytest.raises(UnknownTokenizer, match=f"tokenizer_config.json' says {message}, which is not followed"):
-            read_tokenizer(path)
+            load_tokenizer(path)
     known = {"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "basic", "tokenize_chinese_chars": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(known | {"do_lower_case": True, "strip_accents": True}))
     assert tokenizer_in(tmp_path).lower_case
@@ -195,7 +195,7 @@ def test_folders_of_our_own_know_their_tokenizer(tmp_path):
 def test_none_several_and_unknown_ones(tmp_path):
     assert tokenizer_in(tmp_path) is None
     with pytest.raises(UserError, match="holds no tokenizer"):
-        read_tokenizer(tmp_path)
+        load_tokenizer(tmp_path)
     write_vocabulary(tmp_path, name="vocab_chinese.txt")
     assert tokenizer_in(tmp_path).kind == "wordpiece"
     shutil.copy(tmp_path / "vocab_chinese.txt", tmp_path / "old_vocab.txt")

@@ -11,7 +11,7 @@ from tests.tfrecords.tokenizers.test_base import german
 from tests.tfrecords.tokenizers.twins import assert_twins, ids_of, read_rows, texts
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import normalization
-from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 
@@ -106,13 +106,13 @@ def test_the_model_itself_knows_its_case(tmp_path):
     for lower_case in (True, False):
         path = tmp_path / f"{lower_case}.model"
         path.write_bytes(train_tokenizer(lines, 60, lower_case, hard_vocab_limit=False))
-        for tokenizer in (load_tokenizer(path), load_tokenizer(path, lower_case), read_tokenizer(path)):
+        for tokenizer in (load_tokenizer(path), load_tokenizer(path, lower_case), load_tokenizer(path)):
             assert tokenizer.lower_case == lower_case
             assert (tokenizer.encode("BÄR") == tokenizer.encode("bär")) == lower_case
     with pytest.raises(UserError, match=r"True.model' lower-cases by its own rules; give --lower_case, or"):
         load_tokenizer(tmp_path / "True.model", lower_case=False)
     with pytest.raises(UserError, match=r"False.model' keeps capitals by its own rules; give --nolower_case, or"):
-        read_tokenizer(tmp_path / "False.model", lower_case=True)
+        load_tokenizer(tmp_path / "False.model", lower_case=True)
 
 
 def test_a_cased_model_that_was_made_to_lower_case_goes_on_to(tmp_path):
@@ -120,9 +120,9 @@ def test_a_cased_model_that_was_made_to_lower_case_goes_on_to(tmp_path):
     model = model_pb2.ModelProto.FromString(train_tokenizer(lines, 60, False, hard_vocab_limit=False))
     model.normalizer_spec.name = "published"
     (tmp_path / "spiece.model").write_bytes(SentencePieceTokenizer(model.SerializeToString(), True).vocabulary)
-    assert read_tokenizer(tmp_path / "spiece.model").lower_case
+    assert load_tokenizer(tmp_path / "spiece.model").lower_case
     (tmp_path / "spiece.model").write_bytes(model.SerializeToString())
-    assert not read_tokenizer(tmp_path / "spiece.model").lower_case
+    assert not load_tokenizer(tmp_path / "spiece.model").lower_case
 
 
 def test_word_starts(tokenizer, german_tokenizer):
