@@ -68,8 +68,8 @@ class BuildSettings(TextField):
     )
     whole_words: bool | None = setting(
         None,
-        help="Mask whole words; --nowhole_words masks single pieces. Permutation records mask spans of pieces if"
-        " unset: a span begins with a word and has a fixed number of pieces, as in the published code.",
+        help="Mask whole words; --nowhole_words masks single pieces. Permutation records mask spans of pieces: a span "
+        "begins with a word and has a fixed number of pieces, as in the published code.",
     )
     pair_task: str | None = setting(
         None,
@@ -146,12 +146,12 @@ class BuildSettings(TextField):
             object.__setattr__(self, name, value)
 
     def _settle_permutation(self) -> None:
-        for name, only in (("masking", "static"), ("pair_task", "none"), ("input_format", "segment-pair")):
+        only_one = {"masking": "static", "pair_task": "none", "input_format": "segment-pair", "whole_words": False}
+        for name, only in only_one.items():
             self._fill_in(name, only)
             if getattr(self, name) != only:
                 raise UserError(f"--{name}={getattr(self, name)} is for --objective=masked; leave it out")
         self._fill_in("max_ngram", 5)
-        self._fill_in("whole_words", False)
         self._fill_in("reuse_length", self.max_seq_length // 2)
         self._fill_in("max_predictions_per_seq", max(self.max_seq_length // SPAN_CONTEXT, 1))
         if self.reuse_length > self.max_seq_length - _SHORTEST_PAIR:

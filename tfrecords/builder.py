@@ -120,7 +120,7 @@ def _difference(folder: Path, description: dict[str, Any], begun: dict | None, m
         if before != now:
             by_settings = f"records built with {key} {before!r}, now {now!r}"
             return "records of another corpus" if key == "inputs" else by_settings
-    lost = missing_file(folder, manifest) if manifest else ""
+    lost = missing_file(folder, listed_files(manifest)) if manifest else ""
     return f"an incomplete build: '{lost}' is missing or was changed" if lost else ""
 
 

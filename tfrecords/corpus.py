@@ -101,15 +101,12 @@ def _text_of(line: bytes, text_field: str) -> bytes:
         row = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise BadLine(f"is not JSON ({error}); give JSON lines, one object a line") from error
-    if not isinstance(row, dict):
-        raise BadLine(f"has no text under {text_field!r} (it is a {type(row).__name__}); give one object a line")
-    if text_field not in row:
-        raise BadLine(f"has no text under {text_field!r} (it has {', '.join(map(repr, row))}); set --text_field")
-    if not isinstance(row[text_field], str):
-        kind = "null" if row[text_field] is None else f"a {type(row[text_field]).__name__}"
-        raise BadLine(f"has {kind} under {text_field!r} where text should be; fix or remove the line")
+    found = row.get(text_field, row) if isinstance(row, dict) else row
+    if not isinstance(found, str):
+        there = f"it has {', '.join(map(repr, row))}" if found is row and row else f"it is {found!r}"[:60]
+        raise BadLine(f"has no text under {text_field!r} ({there}); set --text_field, or fix or remove the line")
     # Lone surrogates are legal in JSON escapes and nowhere else.
-    text = row[text_field].encode("utf-8", "replace")
+    text = found.encode("utf-8", "replace")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text
 
 

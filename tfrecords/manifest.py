@@ -48,29 +48,21 @@ def check_files(paths: list[Path], split: str) -> list[int]:
 
     Raises UserError for a missing or changed file.
     """
-    listed = {}
+    counts = {}
     for folder in {path.parent for path in paths}:
         manifest = read_folder(folder)
-        listed |= {folder / file["name"]: file for file in listed_files(manifest)}
-        for file in manifest["splits"][split]["files"]:
-            if not (folder / file["name"]).exists():
-                raise UserError(f"'{folder / file['name']}' is missing; copy it again or build the folder anew")
-    for path in paths:
-        if path not in listed:
-            raise UserError(f"'{path}' is not in the manifest beside it; read another build from its own folder")
-        size, expected = path.stat().st_size, listed[path]["bytes"]
-        if size != expected:
-            raise UserError(
-                f"'{path}' has {size} bytes, its manifest says {expected}: it is cut off or changed; "
-                "copy it again or build it anew"
-            )
-    return [listed[path]["examples"] for path in paths]
+        if lost := missing_file(folder, manifest["splits"][split]["files"]):
+            raise UserError(f"'{folder / lost}' is missing, cut off or changed; copy it again or build the folder anew")
+        counts |= {folder / file["name"]: file["examples"] for file in listed_files(manifest)}
+    if unknown := [path for path in paths if path not in counts]:
+        raise UserError(f"'{unknown[0]}' is not in the manifest beside it; read another build from its own folder")
+    return [counts[path] for path in paths]
 
 
-def missing_file(folder: Path, manifest: dict[str, Any]) -> str:
-    """Returns the first of the manifest's files that is missing or has another size, or ""."""
+def missing_file(folder: Path, listed: list[dict[str, Any]]) -> str:
+    """Returns the first of a manifest's files that is missing or has another size, or ""."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    return next((file["name"] for file in listed_files(manifest) if sizes.get(file["name"]) != file["bytes"]), "")
+    return next((file["name"] for file in listed if sizes.get(file["name"]) != file["bytes"]), "")
 
 
 def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:

@@ -143,14 +143,13 @@ def lay_out_steps(
             (vocabulary.cls_id, vocabulary.sep_id),
             (settings.max_seq_length, settings.reuse_length),
             settings.predictions_of_parts,
-            settings.whole_words,
             settings.masking_rule.ngram_thresholds,
         )
     )
 
 
 @compiled
-def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals, by_words, thresholds):
+def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals, thresholds):
     sequence, reuse = lengths
     rows = len(keys)
     inputs, targets, masks, segments = (
@@ -177,9 +176,9 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
                 begun = word_begins(inputs[row, ::-1].copy(), *words)[::-1].copy()
             else:
                 begun = word_begins(inputs[row], *words)
-            options = by_words, thresholds
-            masks[row, :reuse] = sample_spans(begun[:reuse], backwards[stream], goals[0], key, _SPANS, *options)
-            masks[row, reuse:] = sample_spans(begun[reuse:], backwards[stream], goals[1], key, 2 * _SPANS, *options)
+            back = backwards[stream]
+            masks[row, :reuse] = sample_spans(begun[:reuse], back, goals[0], key, _SPANS, thresholds)
+            masks[row, reuse:] = sample_spans(begun[reuse:], back, goals[1], key, 2 * _SPANS, thresholds)
         count += len(ids)
     return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
 
@@ -236,12 +235,11 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 
 
 @compiled
-def sample_spans(starts, backwards, goal, key, counter, by_words, thresholds):
+def sample_spans(starts, backwards, goal, key, counter, thresholds):
     """Chooses `goal` tokens to mask, in spans: bool [length] (data_utils.py:331-392).
 
-    A span is n words, or n pieces from the beginning of a word. About n * SPAN_CONTEXT other tokens surround it.
-    Single tokens complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
-    by_words: whether n counts words.
+    A span is n pieces from the beginning of a word. About n * SPAN_CONTEXT other tokens surround it. Single tokens
+    complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
     """
     length = len(starts)
     taken = np.zeros(length, np.bool_)
@@ -260,16 +258,10 @@ def sample_spans(starts, backwards, goal, key, counter, by_words, thresholds):
         while begin < length and not begun[begin]:
             begin += 1
         end = begin + size
-        if by_words:
-            end, words = begin + 1, 1
-            while end < length and words + begun[end] <= size:
-                words += begun[end]
-                end += 1
         if end >= length:
             break
-        if end - begin <= left:
-            taken[begin:end] = True
-            left -= end - begin
+        taken[begin:end] = True
+        left -= size
         at = end + context - before
     while left > 0:
         place = below(draw(key, counter), length)

@@ -61,10 +61,8 @@ class TokenizerSettings(TextSettings):
             raise UserError(f"{given} is for a vocabulary to train; leave it out with --add_to")
         if not self.add_to and (given := self.given(("words", "max_words"))):
             raise UserError(f"{given} needs --add_to=TOKENIZER")
-        if self.kind == "bpe" and self.keep_accents:
-            raise UserError("--kind=bpe keeps accents anyway; leave out --keep_accents")
-        if self.kind == "bpe" and self.character_coverage != type(self).character_coverage:
-            raise UserError("--kind=bpe has a piece for every byte; leave out --character_coverage")
+        if self.kind == "bpe" and (given := self.given(("keep_accents", "character_coverage"))):
+            raise UserError(f"{given} is for --kind=sentencepiece; leave it out")
 
 
 def _lines(settings: TokenizerSettings) -> Iterator[str]:

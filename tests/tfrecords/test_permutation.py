@@ -135,8 +135,8 @@ def test_published_sizes_are_the_defaults():
     assert config.predictions_of_parts == (43, 42)
 
 
-def sample(starts, goal, key, backwards=False, by_words=False):
-    return sample_spans(starts, backwards, goal, key, 0, by_words, MaskingRule(1, max_ngram=5).ngram_thresholds)
+def sample(starts, goal, key, backwards=False):
+    return sample_spans(starts, backwards, goal, key, 0, MaskingRule(1, max_ngram=5).ngram_thresholds)
 
 
 def spans_of(taken):
@@ -173,28 +173,23 @@ def test_a_span_has_six_times_its_length_around_it():
 
 @given(
     starts=st.lists(st.booleans(), min_size=12, max_size=80), share=st.floats(0, 0.9), seed=st.integers(0, 10**6),
-    backwards=st.booleans(), by_words=st.booleans(),
+    backwards=st.booleans(),
 )  # fmt: skip
-def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards, by_words):
+def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards):
     starts = np.array(starts)
     goal = int(share * len(starts))
     key = derive(seed, 1)
-    taken = sample(starts, goal, key, backwards, by_words)
+    taken = sample(starts, goal, key, backwards)
     assert taken.sum() == goal
-    mirrored = sample(starts[::-1].copy(), goal, key, not backwards, by_words)
+    mirrored = sample(starts[::-1].copy(), goal, key, not backwards)
     np.testing.assert_array_equal(taken, mirrored[::-1])
 
 
-def test_spans_begin_with_a_word_and_count_pieces_or_words():
+def test_spans_begin_with_a_word_and_count_pieces():
     starts = np.arange(900) % 3 == 0
     for key in derive(7, np.arange(50)):
         begins, lengths = spans_of(sample(starts, 30, key))
         assert (begins % 3 == 0).all() and set(lengths) <= {1, 2, 3, 4, 5}
-        begins, lengths = spans_of(sample(starts, 30, key, by_words=True))
-        # What no whole word fits into any more are single tokens.
-        whole = lengths % 3 == 0
-        assert (begins[whole] % 3 == 0).all() and set(lengths[whole]) <= {3, 6, 9, 12, 15}
-        assert lengths[~whole].sum() <= 15
 
 
 def test_documents_end_with_a_piece_where_the_vocabulary_has_one(tokenizer):

@@ -8,11 +8,6 @@ import textwrap
 from tfrecords.base.settings import flag_name, settings_of
 
 _INDENT = 26
-_UNSET = ("empty", "left out", "unset", "absent", "none")
-# How help texts say what the default stands for: "steps in all; 0: the task's own".
-_MEANING = re.compile(
-    rf"^(?P<text>.*?)(?:; |, or )(?P<value>-?\d+|{'|'.join(_UNSET)})(?:: | = | means )(?P<meaning>[^;:]*)$", re.DOTALL
-)
 _VALUES = {"int": "N", "float": "X"}
 _LAST = "--settings=FILE reads flags from a JSON file. --version prints the version."
 
@@ -75,12 +70,8 @@ def _is_bool(field: dataclasses.Field) -> bool:
 def _parts(field: dataclasses.Field) -> tuple[str, str]:
     text, default = field.metadata["help"], field.default
     text = text.removesuffix(".") if ". " not in text else text
-    unset = default in ("", None, ()) or default is False
     if default is True:
         return text, "true"
-    found = _MEANING.match(text)
-    if found and (unset if found["value"] in _UNSET else found["value"] == str(default).removesuffix(".0")):
-        return found["text"], found["meaning"]
-    if unset or default is dataclasses.MISSING or isinstance(default, tuple):
+    if default in ("", None, ()) or default is False or default is dataclasses.MISSING or isinstance(default, tuple):
         return text, ""
     return text, f"{default:g}" if isinstance(default, float) else str(default)
