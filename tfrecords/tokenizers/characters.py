@@ -7,7 +7,7 @@ punctuation become words. Unlike there, a final sigma is lower-cased like one wi
 import dataclasses
 import functools
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
@@ -183,26 +183,31 @@ def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarra
     Returns edges int64, -1 where empty; ids int32 [nodes], -1 where no piece ends; and each piece's node. Node 0 is the
     root.
     """
-    children: dict[tuple[int, str], int] = {}
+    children: dict[tuple[int, int], int] = {}
     nodes, ids_of = [], {}
     for piece, token_id in pieces:
         node = 0
-        for character in piece:
+        for character in map(ord, piece):
             node = children.setdefault((node, character), len(children) + 1)
         nodes.append(node)
         ids_of[node] = token_id
+    ids = np.full(len(children) + 1, -1, np.int32)
+    ids[list(ids_of)] = list(ids_of.values())
+    return edge_table(children), ids, nodes
+
+
+def edge_table(children: Mapping[tuple[int, int], int]) -> np.ndarray:
+    """Returns edges, int64, -1 where empty, by which `child` finds the value of a pair; all numbers are below 2**21."""
     if len(children) > _LARGEST_CHILD:
         raise ValueError(f"{len(children)} nodes are more than a trie can number, {_LARGEST_CHILD}")
     edges = np.full(1 << (5 * len(children) // 4).bit_length(), -1, np.int64)
     for (parent, character), node in children.items():
-        key = parent << _CHARACTER_BITS | ord(character)
+        key = parent << _CHARACTER_BITS | character
         slot = _slot(key, len(edges))
         while edges[slot] >= 0:
             slot = (slot + 1) & (len(edges) - 1)
         edges[slot] = key << _CHILD_BITS | node
-    ids = np.full(len(children) + 1, -1, np.int32)
-    ids[list(ids_of)] = list(ids_of.values())
-    return edges, ids, nodes
+    return edges
 
 
 @compiled

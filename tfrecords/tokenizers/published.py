@@ -139,18 +139,10 @@ def wordpiece(
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    if "do_lower_case" in near.settings or not is_cased(tokenizer):
-        return
-    if near.of_model and not lower:
+    if near.of_model and not lower and "do_lower_case" not in near.settings and is_cased(tokenizer):
         logging.warning(
             "no tokenizer_config.json in '%s' says do_lower_case; texts keep their case, as the vocabulary does, but "
             "transformers lower-cases them",
-            near.folder,
-        )
-    if near.by_class and lower:
-        logging.warning(
-            "tokenizer_config.json in '%s' has no do_lower_case, so texts are lower-cased, as by transformers, though "
-            'the vocabulary has capital letters; if the model is cased, write "do_lower_case": false there',
             near.folder,
         )
 

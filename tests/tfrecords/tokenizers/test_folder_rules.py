@@ -38,14 +38,14 @@ def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer
 @pytest.mark.parametrize(
     ("config", "normalizer", "pieces", "warning"),
     [
-        (BERT, {}, LOWER, "has no do_lower_case, so texts are lower-cased"),
-        ({}, {}, LOWER, "has no do_lower_case, so texts are lower-cased"),
+        (BERT, {}, LOWER, ""),
+        ({}, {}, LOWER, ""),
         (BERT | {"do_lower_case": False}, {}, CASED, ""),
         (BERT | {"do_lower_case": True}, {}, LOWER, ""),
         (BERT | {"do_lower_case": True, "strip_accents": False}, {}, ["café", "中", "国"], ""),
         (BERT | {"do_lower_case": True, "tokenize_chinese_chars": False}, {}, ["cafe", "中国"], ""),
         (BERT, {"lowercase": False}, LOWER, "do_lower_case is False by .* not stated by .*transformers takes True"),
-        (BERT, {"lowercase": True}, LOWER, "has no do_lower_case"),
+        (BERT, {"lowercase": True}, LOWER, ""),
         (BERT | {"do_lower_case": True}, {"lowercase": True, "handle_chinese_chars": False}, LOWER, "tokenize_chinese"),
         (BERT | {"do_lower_case": False}, {"lowercase": False, "strip_accents": True}, CASED, "strip_accents is True"),
         (OF_FILE, {"lowercase": False}, CASED, ""),
