@@ -63,7 +63,7 @@ def read_examples(
         num_workers: workers that share the records.
         worker: this worker's number, from 0.
         expected: required manifest entries, such as max_seq_length.
-        files_at_once: files read in parallel; 0 means 64 (16 for evaluation). If it is a multiple of
+        files_at_once: files read in parallel for training; 0 means 64. If it is a multiple of
             `num_workers`, a worker reads only its share of the files.
 
     Raises:
@@ -85,11 +85,11 @@ def read_examples(
     else:
         rows = tf.data.Dataset.from_tensor_slices(names).interleave(
             read_file,
-            cycle_length=files_at_once or _FILES_AT_ONCE,
+            cycle_length=_FILES_AT_ONCE,
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        rows = _shared(rows.skip(skip).enumerate(start=skip), num_workers, worker)
+        rows = rows.skip(skip).enumerate(start=skip).shard(num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = _Parser(manifest, paths[0].parent, seed, examples_per_row, row_multiple)
     of_worker = len(range(skip + worker, total, num_workers))
@@ -110,13 +110,9 @@ def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.da
 
 def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
     if lanes % num_workers:
-        return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
+        return order.rows(skip, 1, 0).enumerate(start=skip).shard(num_workers, worker)
     rows = order.rows(skip, num_workers, worker).enumerate()
     return rows.map(lambda place, row: (place * num_workers + worker + skip, row))
-
-
-def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dataset:
-    return rows.shard(num_workers, worker) if num_workers > 1 else rows
 
 
 def open_records(

@@ -16,8 +16,8 @@ from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.text_settings import TextSettings
 from tfrecords.tokenizers.adding import add_words, frequent_words
-from tfrecords.tokenizers.loading import check_tokenizer, load_tokenizer
-from tfrecords.tokenizers.training import bpe_listing, train_bpe, train_tokenizer, vocabulary_listing
+from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.training import train_bpe, train_tokenizer, vocabulary_listing
 
 # Lines of text that a vocabulary is made of, from the first on.
 _MOST_LINES = 2_000_000
@@ -30,7 +30,7 @@ class TokenizerSettings(TextSettings):
     """What text to train on, and what vocabulary to make."""
 
     output_prefix: str = setting(
-        help="Prefix of the files to write: PREFIX.model and PREFIX.vocab, for a BPE PREFIX.json; with --add_to "
+        help="Prefix of the files to write: PREFIX.model and PREFIX.vocab, for a BPE PREFIX.json alone; with --add_to "
         "the folder PREFIX."
     )
     add_to: str = setting(
@@ -84,8 +84,7 @@ def main(settings: TokenizerSettings) -> None:
 def _train(settings: TokenizerSettings, prefix: Path) -> None:
     lines = _lines(settings)
     if settings.kind == "bpe":
-        vocabulary = train_bpe(lines, settings.vocab_size, settings.hard_vocab_limit)
-        path, listing = Path(f"{prefix}.json"), bpe_listing(vocabulary)
+        vocabulary, path = train_bpe(lines, settings.vocab_size, settings.hard_vocab_limit), Path(f"{prefix}.json")
     else:
         vocabulary = train_tokenizer(
             lines,
@@ -95,17 +94,16 @@ def _train(settings: TokenizerSettings, prefix: Path) -> None:
             settings.hard_vocab_limit,
             bool(settings.keep_accents),
         )
-        path, listing = Path(f"{prefix}.model"), vocabulary_listing(vocabulary)
-    files.write(f"{prefix}.vocab", listing)
+        path = Path(f"{prefix}.model")
+        files.write(f"{prefix}.vocab", vocabulary_listing(vocabulary))
     files.write(path, vocabulary)
-    print(f"wrote {path} and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {files.sha256(path)}")
+    print(f"wrote {path}: {load_tokenizer(path).vocab_size:,} pieces, sha256 {files.sha256(path)}")
     say_next(
         f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={path}"
     )
 
 
 def _add(settings: TokenizerSettings) -> None:
-    check_tokenizer(settings.add_to)
     former = load_tokenizer(settings.add_to)
     folder = Path(settings.output_prefix)
     if folder.is_dir() and any(folder.iterdir()):

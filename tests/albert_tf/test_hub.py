@@ -275,7 +275,7 @@ def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypat
     with refused(r"'a/b' is no folder, is not in the cache .* cannot be reached .*refused"):
         find_model("a/b")
     set_offline(monkeypatch, True)
-    with refused("HF_HUB_OFFLINE=1 forbids"):
+    with refused("cannot be reached .*HF_HUB_OFFLINE"):
         find_model("a/b")
 
 

@@ -147,16 +147,11 @@ def _explained(error: Exception, name: str, revision: str) -> str:
             f"there is no folder '{name}', and {hub} has no model of this name that you may read (status {status});"
             f" check its spelling, or, if it is private, {_LOGIN}"
         )
-    place = f"is not in the cache '{constants.HF_HUB_CACHE}'"
-    if kind == "OfflineModeIsEnabled" or (kind == "LocalEntryNotFoundError" and constants.HF_HUB_OFFLINE):
-        return (
-            f"'{name}' is no folder, {place}, and HF_HUB_OFFLINE=1 forbids to download it; unset it, or give a folder"
-        )
     if _is_unreachable(error) or kind == "LocalEntryNotFoundError":
         why = f"status {status}" if status else first_line(error)
         return (
-            f"'{name}' is no folder, {place}, and {hub} cannot be reached ({why}); check the network, or give a"
-            " folder (docs/guide/models.md says how to get one without a network)"
+            f"'{name}' is no folder, is not in the cache '{constants.HF_HUB_CACHE}', and {hub} cannot be reached "
+            f"({why}); check the network and HF_HUB_OFFLINE, or give a folder (docs/guide/models.md says how to get one)"
         )
     if isinstance(error, PermissionError):
         return f"cannot write to the cache '{constants.HF_HUB_CACHE}'; set HF_HUB_CACHE to a folder of yours"

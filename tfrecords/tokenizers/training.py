@@ -130,13 +130,6 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
     return UserError(f"SentencePiece cannot train --vocab_size={vocab_size} on this corpus: {error}")
 
 
-def bpe_listing(tokenizer_json: bytes) -> str:
-    """Returns a .vocab file's text: a line per piece, by id, with its merge's number."""
-    model = json.loads(tokenizer_json)["model"]
-    merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
-    return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
-
-
 def vocabulary_listing(model: bytes) -> str:
     """Returns a .vocab file's text: a line per piece, by id, with its score."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
