@@ -28,11 +28,9 @@ from tfrecords.worker import Worker, too_many
 _SEEK_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
 # Bytes that a process builds in about its start-up time.
 _SMALL_TEXT = 12_000_000
-# A pair task learns nothing from labels with so large a majority.
-_ONE_SIDED = 0.15
 # What the manifest counts of each split.
 _COUNTS = ("documents", "examples", "tokens", "label_1")
-INPUTS, _BAD_LINES = "inputs.tsv", "bad_lines.txt"
+_INPUTS = "inputs.tsv"
 # Manifest entries that are not part of the description.
 _RESULTS = ("bad_lines", "splits")
 
@@ -130,7 +128,7 @@ def _clear(folder: Path, manifest: dict[str, Any] | None) -> None:
     if manifest is not None:
         vocabulary = files.read_object(folder / DESCRIPTION_FILE).get("vocabulary", DESCRIPTION_FILE)
         names = [file["name"] for file in listed_files(manifest)]
-        for name in (*names, INPUTS, _BAD_LINES, vocabulary, DESCRIPTION_FILE):
+        for name in (*names, _INPUTS, vocabulary, DESCRIPTION_FILE):
             files.inside(folder, name, folder / MANIFEST).unlink(missing_ok=True)
 
 
@@ -171,7 +169,6 @@ class _Build:
         not_utf8 = sum((Counter(report["not_utf8"]) for report in read), Counter[str]())
         for path, count in sorted(not_utf8.items()):
             print(f"warning: {corpus.describe_not_utf8(path, count)}")
-        _warn_of_one_sided_labels(manifest)
         return manifest
 
     def _read(self) -> list[dict[str, Any]]:
@@ -226,11 +223,9 @@ class _Build:
             splits[split] = counts | {"files": listed}
         _check_examples(splits, self.worker.settings)
         self.worker.tokenizer.save(folder)
-        files.write(folder / INPUTS, "sha256\tbytes\tname\n" + "".join(f"{row}\n" for row in self.inputs))
-        (folder / _BAD_LINES).unlink(missing_ok=True)
+        files.write(folder / _INPUTS, "sha256\tbytes\tname\n" + "".join(f"{row}\n" for row in self.inputs))
         if bad_lines:
-            files.write(folder / _BAD_LINES, "\n".join(bad_lines) + "\n")
-            print(f"left out {len(bad_lines)} bad lines; '{folder / _BAD_LINES}' lists them")
+            print(f"left out {len(bad_lines)} bad lines; the first: {bad_lines[0]}")
         manifest = self.description | {"bad_lines": len(bad_lines), "splits": splits}
         self.worker.parts.publish(MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", parts)
         return manifest
@@ -255,20 +250,6 @@ def _check_examples(splits: dict[str, Any], settings: BuildSettings) -> None:
             raise _UselessError(
                 f"of the {documents} documents of the corpus {split['documents']} are for {name} records and give no "
                 f"example: {hint}"
-            )
-
-
-def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
-    for split in SPLITS if manifest["pair_task"] != "none" else ():
-        counts = manifest["splits"][split]
-        examples, ones = counts["examples"], counts["label_1"]
-        # With few examples, one label may prevail by chance.
-        if examples >= 20 and not _ONE_SIDED < ones / examples < 1 - _ONE_SIDED:
-            print(
-                f"warning: {ones / examples:.1%} of the {examples:,} {split} examples have label 1, where about half "
-                f"should: --pair_task={manifest['pair_task']} finds its pairs among the documents of a file, here "
-                f"{counts['documents']:,} documents in {len(counts['files']):,} files; give more or shorter "
-                "documents with two sentences or more, a larger --chunk_megabytes, or another --pair_task"
             )
 
 

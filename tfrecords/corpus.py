@@ -28,12 +28,9 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
     """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a .csv or no match."""
     names: set[str] = set()
     for pattern in patterns_of(patterns):
-        found, is_folder = sections.find(pattern)
-        if not found and is_folder:
-            example = f"'{pattern.rstrip('/')}/*.txt'"
-            raise UserError(f"corpus '{pattern}' is a folder; give a glob of its files, such as {example}")
+        found = sections.find(pattern)
         if not found:
-            raise UserError(f"corpus '{pattern}' matches no file; check it, for example ls {pattern}")
+            raise UserError(f"corpus '{pattern}' matches no file; give files or globs of them, such as 'corpus/*.txt'")
         names.update(found)
     if not names:
         raise UserError("no corpus given; name text files, for example --input='corpus/*.txt'")

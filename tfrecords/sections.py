@@ -63,14 +63,13 @@ def is_remote(path: str | os.PathLike) -> bool:
     return "://" in str(path)
 
 
-def find(pattern: str) -> tuple[list[str], bool]:
-    """Returns matching files and whether anything, such as a folder, matches; patterns with "://" go to fsspec."""
+def find(pattern: str) -> list[str]:
+    """Returns the files that match; patterns with "://" go to fsspec."""
     if not is_remote(pattern):
-        found = matches(pattern)
-        return [name for name in found if os.path.isfile(name)], bool(found)
+        return [name for name in matches(pattern) if os.path.isfile(name)]
     system, path = _remote(pattern)
     names = [name for name in ([path] if system.isfile(path) else system.glob(path)) if system.isfile(name)]
-    return [system.unstrip_protocol(name) for name in names], system.isdir(path)
+    return [system.unstrip_protocol(name) for name in names]
 
 
 def size_of(path: str | os.PathLike) -> int:
@@ -150,7 +149,12 @@ def line_number(chunk: Chunk, line: int) -> int:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
-        with _open(path) as file:
+        if is_remote(path):
+            system, name = _remote(path)
+            file = system.open(name, "rb")
+        else:
+            file = open(path, "rb")  # noqa: SIM115
+        with file:
             yield file
     except (EOFError, zlib.error) as error:
         raise UserError(f"corpus file '{path}' is damaged: {error}; copy it again") from error
@@ -158,19 +162,14 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         raise UserError(f"cannot read corpus file '{path}': {error.strerror or error}") from error
 
 
-def _open(path: str) -> IO[bytes]:
-    if not is_remote(path):
-        return open(path, "rb")
-    system, name = _remote(path)
-    return system.open(name, "rb")
-
-
 def _remote(path: str | os.PathLike):
-    import fsspec
-
     try:
+        import fsspec
+
         return fsspec.core.url_to_fs(str(path))
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        raise UserError(f"cannot read '{path}' ({error}): pip install 'albert-tf[remote]'") from error
+    except ValueError as error:
         raise UserError(f"cannot read '{path}': {error}") from error
 
 

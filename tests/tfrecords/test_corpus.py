@@ -1,5 +1,6 @@
 import gzip
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,8 @@ def test_files_of_several_globs_come_once_and_sorted(tmp_path):
         ("a.jsonl", b'{"text": "x"}\n{"text": ', "line 2 is not JSON"),
         ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, "line 2 is not JSON"),
         ("a.jsonl", b'{"body": "x"}', "no text under 'text' .it has 'body'"),
-        ("a.jsonl", b'{"text": 5}', "a int under 'text' where text should be"),
-        ("a.jsonl", b'{"text": null}', "null under 'text' where text should be"),
+        ("a.jsonl", b'{"text": 5}', "no text under 'text' .it is 5"),
+        ("a.jsonl", b'{"text": null}', "no text under 'text' .it is None"),
         ("a.jsonl", b"[1]", "it is a list"),
         ("a.txt.gz", gzip.compress(b"x" * 9999, mtime=0)[:-9], "is damaged"),
         ("a.txt.gz", b"no gzip", "cannot read corpus file"),
@@ -157,3 +158,9 @@ def test_a_corpus_on_object_storage(tmp_path):
             corpus.find_files("memory://bucket/nothing/*")
     finally:
         memory.rm("/bucket", recursive=True)
+
+
+def test_object_storage_without_its_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(UserError, match=r"pip install 'albert-tf\[remote\]'"):
+        corpus.find_files("s3://bucket/*.txt")

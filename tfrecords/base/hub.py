@@ -151,7 +151,7 @@ def _explained(error: Exception, name: str, revision: str) -> str:
         why = f"status {status}" if status else first_line(error)
         return (
             f"'{name}' is no folder, is not in the cache '{constants.HF_HUB_CACHE}', and {hub} cannot be reached "
-            f"({why}); check the network and HF_HUB_OFFLINE, or give a folder (docs/guide/models.md says how to get one)"
+            f"({why}); check the network and HF_HUB_OFFLINE, or give a folder (docs/guide/models.md says how)"
         )
     if isinstance(error, PermissionError):
         return f"cannot write to the cache '{constants.HF_HUB_CACHE}'; set HF_HUB_CACHE to a folder of yours"

@@ -14,8 +14,6 @@ from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 SPECIAL = ("cls", "sep", "mask", "pad", "unk")
-_RULES_OF_BYTES = ("merges", "compose", "add_prefix_space", "separators_between", "second_segment_id")
-_NORMAL = model_pb2.ModelProto.SentencePiece.NORMAL
 # Texts that show how a tokenizer changes a text before it looks for pieces: case, accents, wide letters, ligatures.
 _SAMPLES = ("The Dog", "Été naïve", "Über Größe", "ＡＢＣ １２", "ﬁne ²", "Дом дом", "a  b")  # noqa: RUF001
 
@@ -38,10 +36,14 @@ def difference(given: Tokenizer, own: Tokenizer) -> str:
     if given.pieces != own.pieces:
         number = next(number for number, piece in enumerate(given.pieces) if piece != own.pieces[number])
         return f"piece {number} is {given.pieces[number]!r}, not {own.pieces[number]!r}"
-    for name in ("lower_case", "keep_accents", "lowers_first"):
+    for name in ("lower_case", "keep_accents", "lowers_first", "separators_between", "second_segment_id"):
         if getattr(given, name) != getattr(own, name):
             return f"{name} is {getattr(given, name)}, not {getattr(own, name)}"
-    return _other_rules(given, own) or _other_ids(given, own)
+    if _rules(given) != _rules(own):
+        return "other rules or merges"
+    texts = (*_SAMPLES, own.decode(range(own.vocab_size)))
+    text = next((text for text in texts if given.encode(text) != own.encode(text)), None)
+    return "" if text is None else f"other ids of the text {text[:80]!r}"
 
 
 def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
@@ -53,23 +55,10 @@ def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
     return ""
 
 
-def _other_rules(given: Any, own: Any) -> str:
-    if given.kind == "bpe":
-        names = (name for name in _RULES_OF_BYTES if getattr(given.rules, name) != getattr(own.rules, name))
-        return next((f"other {name.replace('_', ' ')}" for name in names), "")
-    if given.kind == "wordpiece" and given.rules.digest_text() != own.rules.digest_text():
-        return "other rules of WordPiece"
-    if given.kind == "sentencepiece" and given.vocabulary != own.vocabulary:
-        theirs, ours = (model_pb2.ModelProto.FromString(one.vocabulary).pieces for one in (given, own))
-        pairs = [(one.score, two.score) for one, two in zip(theirs, ours) if one.type == two.type == _NORMAL]
-        if pairs and not np.allclose(*zip(*pairs), rtol=1e-5, atol=1e-6):
-            return "other scores of its pieces"
-    return ""
-
-
-def _other_ids(given: Tokenizer, own: Tokenizer) -> str:
-    text = next((text for text in _SAMPLES if given.encode(text) != own.encode(text)), None)
-    return "" if text is None else f"other ids of the text {text!r}"
+def _rules(tokenizer: Any) -> Any:
+    if tokenizer.kind == "bpe":
+        return tokenizer.rules.merges, tokenizer.rules.compose, tokenizer.rules.add_prefix_space
+    return tokenizer.rules.digest_text() if tokenizer.kind == "wordpiece" else None
 
 
 _SUFFIX = "##"

@@ -74,10 +74,10 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
     except UnknownTokenizer as error:
         # Saved tokenizers are always supported.
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
-    except OSError as error:
-        raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
     if description.get("lowers_first"):
         tokenizer = tokenizer.with_lowers_first()
     if tokenizer.sha256 != expected:
