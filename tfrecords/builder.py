@@ -22,7 +22,7 @@ from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import FORMAT_VERSION, MANIFEST, SPLITS, listed_files, missing_file, read_folder
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, Tokenizer
-from tfrecords.worker import Worker, too_many
+from tfrecords.worker import Worker
 
 # Of a piece of the corpus: a shard's part that is worth the seek, and what a process holds in memory.
 _SEEK_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
@@ -31,8 +31,6 @@ _SMALL_TEXT = 12_000_000
 # What the manifest counts of each split.
 _COUNTS = ("documents", "examples", "tokens", "label_1")
 _INPUTS = "inputs.tsv"
-# Manifest entries that are not part of the description.
-_RESULTS = ("bad_lines", "splits")
 
 
 def build(
@@ -43,13 +41,12 @@ def build(
     workers: int,
     overwrite: bool,
     runner: str = "local",
-    max_bad_lines: int = 0,
 ) -> dict[str, Any]:
     """Builds the records of a corpus and returns the manifest.
 
     A complete folder of the same build is left unchanged; an incomplete one is completed. The bytes do not depend on
     `workers`. patterns: comma-separated globs. overwrite: whether a different build may be removed. runner: "local" or
-    "ray". max_bad_lines: JSON lines that may lack a text.
+    "ray".
 
     Raises UserError for bad input, a split without examples, or a folder in use or with another build.
     """
@@ -65,7 +62,7 @@ def build(
             print(f"'{parts.folder}' is complete already: {_counts(manifest)}")
             return manifest
         deal = Deal.of(settings, text_bytes)
-        worker = Worker(settings, tokenizer, parts, deal, _piece_bytes(settings, deal), max_bad_lines)
+        worker = Worker(settings, tokenizer, parts, deal, _piece_bytes(settings, deal))
         pieces = sections.plan_pieces(paths, worker.piece_bytes)
         with runners.RUNNERS[runner](worker, workers) as run:
             return _Build(worker, description, inputs, pieces, run).finish()
@@ -112,7 +109,7 @@ def _prepare(parts: Parts, description: dict[str, Any], overwrite: bool) -> dict
 def _difference(folder: Path, description: dict[str, Any], begun: dict | None, manifest: dict | None) -> str:
     present = begun or description
     if manifest is not None:
-        present = {key: value for key, value in manifest.items() if key not in _RESULTS}
+        present = {key: value for key, value in manifest.items() if key != "splits"}
     for key in description | present:
         before, now = present.get(key), description.get(key)
         if before != now:
@@ -155,7 +152,7 @@ class _Build:
         try:
             read = self._read()
             reports = self._build([parts.file(name) for report in read for name in report["files"]])
-            manifest = self._publish(reports, [line for report in read for line in report["bad_lines"]])
+            manifest = self._publish(reports)
         except _UselessError:
             parts.remove()
             raise
@@ -184,11 +181,7 @@ class _Build:
             for number, report in self.run(tasks):
                 done[number] = report
                 bar.update()
-        read = [done[number] for number in range(len(names))]
-        bad_lines = [line for report in read for line in report["bad_lines"]]
-        if len(bad_lines) > self.worker.max_bad_lines:
-            raise too_many(bad_lines, self.worker.max_bad_lines)
-        return read
+        return [done[number] for number in range(len(names))]
 
     def _build(self, spills: list[Path]) -> list[dict[str, Any]]:
         names = [f"shard-{shard:06d}" for shard in range(self.worker.deal.shards)]
@@ -209,7 +202,7 @@ class _Build:
     def _done(self, names: list[str]) -> dict[int, dict[str, Any]]:
         return {number: report for number, name in enumerate(names) if (report := self.worker.parts.done(name))}
 
-    def _publish(self, reports: list[dict], bad_lines: list[str]) -> dict[str, Any]:
+    def _publish(self, reports: list[dict]) -> dict[str, Any]:
         train, folder = self.worker.deal.train, self.worker.parts.folder
         splits, parts = {}, {}
         for split, of_split in zip(SPLITS, (reports[:train], reports[train:])):
@@ -224,9 +217,7 @@ class _Build:
         _check_examples(splits, self.worker.settings)
         self.worker.tokenizer.save(folder)
         files.write(folder / _INPUTS, "sha256\tbytes\tname\n" + "".join(f"{row}\n" for row in self.inputs))
-        if bad_lines:
-            print(f"left out {len(bad_lines)} bad lines; the first: {bad_lines[0]}")
-        manifest = self.description | {"bad_lines": len(bad_lines), "splits": splits}
+        manifest = self.description | {"splits": splits}
         self.worker.parts.publish(MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", parts)
         return manifest
 

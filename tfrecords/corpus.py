@@ -20,10 +20,6 @@ from tfrecords.sections import Chunk, Section, is_remote
 _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
-class BadLine(UserError):
-    """A line is not a JSON object with a text."""
-
-
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
     """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a .csv or no match."""
     names: set[str] = set()
@@ -51,8 +47,6 @@ def read_documents(
         for chunk in sections.read_chunks(Section(str(path))):
             not_utf8 += chunk.not_utf8
             for text in read_texts(chunk, text_field):
-                if isinstance(text, BadLine):
-                    raise text
                 yield sentences_of(text.decode(), split_sentences)
         if not_utf8:
             logging.warning("%s", describe_not_utf8(str(path), not_utf8))
@@ -63,16 +57,13 @@ def describe_not_utf8(path: str, count: int) -> str:
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
-def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """Yields documents' texts in UTF-8, lines separated by "\\n"; for a bad JSON line, its error."""
+def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes]:
+    """Yields documents' texts in UTF-8, lines separated by "\\n"; raises UserError for a bad JSON line."""
     for text in _read_texts(chunk, text_field):
-        if line_documents and isinstance(text, bytes):
-            yield from (line for line in text.split(b"\n") if line.decode().strip())
-        else:
-            yield text
+        yield from (line for line in text.split(b"\n") if line.decode().strip()) if line_documents else (text,)
 
 
-def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
+def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes]:
     if not is_json_lines(chunk.path):
         texts = _BLANK_LINES.split(chunk.data.decode("utf-8", "replace"))
         yield from (text.encode() for text in texts if text and not text.isspace())
@@ -81,8 +72,9 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
         if line.strip():
             try:
                 yield _text_of(line, text_field)
-            except BadLine as error:
-                yield BadLine(f"'{chunk.path}' line {sections.line_number(chunk, number)} {error}")
+            except (ValueError, RecursionError) as error:
+                place = f"'{chunk.path}' line {sections.line_number(chunk, number)}"
+                raise UserError(f"{place} {error}; give JSON lines, one object a line") from error
 
 
 def sentences_of(text: str, split: bool) -> list[str]:
@@ -96,12 +88,12 @@ def sentences_of(text: str, split: bool) -> list[str]:
 def _text_of(line: bytes, text_field: str) -> bytes:
     try:
         row = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"is not JSON ({error}); give JSON lines, one object a line") from error
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error})") from error
     found = row.get(text_field, row) if isinstance(row, dict) else row
     if not isinstance(found, str):
         there = f"it has {', '.join(map(repr, row))}" if found is row and row else f"it is {found!r}"[:60]
-        raise BadLine(f"has no text under {text_field!r} ({there}); set --text_field, or fix or remove the line")
+        raise ValueError(f"has no text under {text_field!r} ({there}); set --text_field, or fix or remove the line")
     # Lone surrogates are legal in JSON escapes and nowhere else.
     text = found.encode("utf-8", "replace")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text

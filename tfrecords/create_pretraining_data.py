@@ -43,7 +43,6 @@ class CreateSettings(BuildSettings, TextSettings):
     max_unknown_share: float = setting(
         0.2, help="Largest share of the text's tokens that may be unknown to the vocabulary.", at_least=0.0, at_most=1.0
     )
-    max_bad_lines: int = setting(0, help="JSON lines without text that may be left out.", at_least=0)
     workers: int | None = setting(
         None, help="Number of processes; left out: one for each processor of this machine.", at_least=1
     )
@@ -69,7 +68,6 @@ def main(settings: CreateSettings) -> None:
         settings.workers or len(os.sched_getaffinity(0)),
         settings.overwrite,
         settings.runner,
-        settings.max_bad_lines,
     )
     folder = settings.output_dir
     held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
@@ -85,7 +83,7 @@ def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text
     total = sum(map(sections.text_bytes, paths))
     for piece in sections.plan_pieces(paths, max(total // _PLACES, _BYTES)):
         for chunk in itertools.islice(sections.read_chunks(piece[0], _BYTES), 1):
-            texts = [text.decode() for text in corpus.read_texts(chunk, text_field) if isinstance(text, bytes)]
+            texts = [text.decode() for text in corpus.read_texts(chunk, text_field)]
             ids, _ = tokenizer.encode_batch(texts)
             tokens += len(ids)
             unknown += int(np.count_nonzero(ids == tokenizer.unk_id))

@@ -9,7 +9,6 @@ import numpy as np
 
 from tfrecords import corpus, sections
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import (
@@ -49,40 +48,33 @@ class Worker:
         parts: Parts,
         deal: Deal,
         piece_bytes: int,
-        max_bad_lines: int,
     ):
         self.settings, self.tokenizer, self.parts, self.deal = settings, tokenizer, parts, deal
-        self.piece_bytes, self.max_bad_lines = piece_bytes, max_bad_lines
+        self.piece_bytes = piece_bytes
         self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer), document_end_id(tokenizer)
 
     def read_piece(self, part: str, piece: list[sections.Section], boot: str) -> dict[str, Any]:
         """Writes the documents of a piece of the corpus to spill files, and returns a report.
 
-        `boot` is stored in the report. Raises UserError for too many bad lines.
+        `boot` is stored in the report.
         """
-        bad_lines: list[str] = []
         not_utf8: dict[str, int] = {}
         made: list[Path] = []
-        for batch in batches(self._texts(piece, bad_lines, not_utf8), self.piece_bytes):
+        for batch in batches(self._texts(piece, not_utf8), self.piece_bytes):
             hashes = hash_texts(batch)
             shards = self.deal.shard_of(hashes, split_hashes(batch))
             made.append(self.parts.file(f"{part}-{len(made):04d}.spill"))
             write_spill(made[-1], Documents(hashes, batch), shards, self.deal.shards)
-        report = {"boot": boot, "not_utf8": not_utf8, "bad_lines": bad_lines}
+        report = {"boot": boot, "not_utf8": not_utf8}
         return self.parts.finish(part, report, made, durable=False)
 
-    def _texts(self, piece: list[sections.Section], bad_lines: list[str], not_utf8: dict[str, int]) -> Iterator[bytes]:
+    def _texts(self, piece: list[sections.Section], not_utf8: dict[str, int]) -> Iterator[bytes]:
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 if chunk.not_utf8:
                     not_utf8[chunk.path] = not_utf8.get(chunk.path, 0) + chunk.not_utf8
                 for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
-                    if isinstance(text, bytes):
-                        yield "\n".join(corpus.sentences_of(text.decode(), self.settings.split_sentences)).encode()
-                        continue
-                    bad_lines.append(str(text))
-                    if len(bad_lines) > self.max_bad_lines:
-                        raise too_many(bad_lines, self.max_bad_lines)
+                    yield "\n".join(corpus.sentences_of(text.decode(), self.settings.split_sentences)).encode()
 
     def build(self, part: str, shard: int, spills: list[Path]) -> dict[str, Any]:
         """Writes the records of a shard, and returns a report."""
@@ -140,10 +132,3 @@ def _emptied(texts: list[bytes], order: np.ndarray) -> Iterator[bytes]:
     for index in order.tolist():
         text, texts[index] = texts[index], b""
         yield text
-
-
-def too_many(bad_lines: list[str], allowed: int) -> UserError:
-    """Returns the error for more bad JSON lines than allowed."""
-    if not allowed:
-        return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
-    return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")
