@@ -268,18 +268,3 @@ def test_after_a_power_cut_text_is_read_again_and_finished_shards_stay(
     build_corpus(tmp_path)
     assert read and finished == set(inodes(tmp_path).values())
     assert contents(tmp_path) == contents(one_worker)
-
-
-def test_an_unfinished_job_of_another_kind_is_refused(build_corpus, cut_off, tmp_path):
-    cut_off(tmp_path)
-    (tmp_path / ".parts/job.json").write_text('{"job": 1}')
-    with pytest.raises(UserError, match=r"records built with format_version None, now 3; .*--overwrite"):
-        build_corpus(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"files": {"lost": 1}}'])
-def test_a_shard_whose_report_is_damaged_is_built_again(one_worker, build_corpus, cut_off, tmp_path, text):
-    cut_off(tmp_path)
-    (tmp_path / ".parts/shard-000001.json").write_text(text)
-    build_corpus(tmp_path)
-    assert contents(tmp_path) == contents(one_worker)

@@ -1,7 +1,6 @@
 import gzip
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -130,16 +129,6 @@ def test_a_document_longer_than_a_chunk_is_cut_at_line_ends(tmp_path, name, long
         assert [line for document in documents_of(chunks) for line in document] == lines
         if long:
             assert [line_number(chunk, 0) for chunk in chunks[:3]] == [1, 2, 3]
-
-
-def test_small_files_share_a_piece_and_large_ones_are_cut(tmp_path):
-    for name, size in (("a", 10), ("b", 10), ("c", 450), ("d", 10), ("e", 0)):
-        (tmp_path / f"{name}.txt").write_text("x" * size)
-    pieces = plan_pieces(sorted(tmp_path.iterdir()), 100)
-    described = [[(Path(s.path).stem, s.start, s.end) for s in piece] for piece in pieces]
-    assert described[0] == [("a", 0, 10), ("b", 0, 10)]
-    assert [start for piece in described[1:] for name, start, _ in piece if name == "c"] == [0, 100, 200, 300, 400]
-    assert described[-1] == [("c", 400, 450), ("d", 0, 10), ("e", 0, 0)]
 
 
 def test_a_corpus_on_object_storage(tmp_path):

@@ -61,25 +61,6 @@ def test_a_row_goes_on_where_the_row_of_its_stream_ended(of_files):
                 np.testing.assert_array_equal(row[32 : 32 + length], texts[32 * (step + 1) :][:length])
 
 
-def test_half_of_the_streams_are_the_others_backwards(of_files):
-    for rows in of_files:
-        forwards, backwards = np.split(rows["input"].reshape(-1, 4, 64)[:, :, :32].swapaxes(0, 1).reshape(4, -1), 2)
-        for one, other in zip(forwards, backwards):
-            mirrored = other[::-1].tobytes()
-            # Neither reaches the other's beginning; their middles are the same text.
-            assert one[len(one) // 2 : len(one) // 2 + 64].tobytes() in mirrored
-
-
-def test_targets_are_the_next_tokens_of_the_text(of_files, tokenizer):
-    """So each token is the target before it, but where a part or segment begins that does not go on."""
-    for rows in of_files:
-        ids, targets = rows["input"], rows["target"]
-        follows = ids[:, 1:] == targets[:, :-1]
-        special = (ids[:, 1:] == tokenizer.cls_id) | (ids[:, 1:] == tokenizer.sep_id)
-        assert follows[~special].all()
-        assert (targets[:, -2:] == tokenizer.cls_id).all()
-
-
 def test_labels_are_even_and_say_whether_b_follows_a(of_files):
     labels = np.concatenate([rows["label"].ravel() for rows in of_files])
     # A stream's row whose stretch has no cut has label 0 always: fewer than half are 1.
@@ -162,13 +143,6 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
         even = len(places) / len(counts)
         # Chi-square of 6 n - 1 degrees: mean 6 n - 1, variance twice that.
         assert ((counts - even) ** 2 / even).sum() < len(counts) + 5 * np.sqrt(2 * len(counts))
-
-
-def test_a_span_has_six_times_its_length_around_it():
-    """So spans are a seventh of a long row, where the goal does not end them before."""
-    taken = [sample(np.ones(3000, bool), 300, key) for key in derive(6, np.arange(200))]
-    shares = [row[: np.flatnonzero(row)[-1]].mean() for row in taken]
-    assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
 
 
 @given(

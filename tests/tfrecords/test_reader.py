@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.tfrecords.batches import assert_same, features_of
-from tests.tfrecords.statistics import Statistics, original_ids
+from tests.tfrecords.statistics import original_ids
 from tfrecords import inspect_examples
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
@@ -126,17 +126,6 @@ def unpack(batch, row):
         assert ids[where[0]] == 2
         assert batch["segment_ids"][row, where[0]] == 0
         yield ids[where].tolist(), int(batch["next_sentence_labels"][row, k])
-
-
-def test_dynamic_masks_follow_the_rule(build, tokenizer):
-    statistics = Statistics(tokenizer, 64, 10)
-    for batch in batches(str(build(masking="dynamic")), 25, batch_size=256):
-        statistics.update(batch)
-    summary = statistics.summary()
-    predictions = summary["predictions"]
-    for name, share in (("mask_share", 0.8), ("kept_share", 0.1), ("random_share", 0.1)):
-        assert abs(summary[name] - share) < 4.5 * np.sqrt(share * (1 - share) / predictions) + 0.0002
-    assert 0.145 < summary["mask_rate"] < 0.155
 
 
 class TestChoiceOfFiles:

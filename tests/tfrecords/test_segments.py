@@ -11,9 +11,7 @@ from tfrecords.segments import (
     SOP,
     SOP_LEGACY,
     cut_long_sentences,
-    join_documents,
     pair_spans,
-    single_spans,
 )
 
 # Sentence lengths by document; every token's id is its place in the corpus.
@@ -165,26 +163,3 @@ def test_sentence_pairs_are_two_sentences():
     assert sorted((np.diff(spans)[:, ::2]).sum(axis=1).tolist()) == [7] * 50 + [11] * 50 + [15] * 50
     spans, _, _ = make_pairs([[3, 4, 5, 6, 7]], 50, NONE, short=0.0, single=True)
     assert spans.tolist() == [[0, 3, 3, 7], [7, 12, 12, 18], [18, 25, 25, 25]]
-
-
-@given(corpora, st.integers(30, 60), st.floats(0, 1), st.integers(0, 999))
-def test_single_segments_are_whole_sentences_of_one_document(corpus, max_tokens, short, seed):
-    sentence_splits, document_splits = splits_of(corpus)
-    keys = derive(seed, np.arange(len(corpus)))
-    spans, labels, _ = single_spans(sentence_splits, document_splits, keys, max_tokens, short)
-    # One begins where the one before ended, and the last ends the corpus.
-    assert [0, *spans[:, 1]] == [*spans[:, 0], sentence_splits[-1]]
-    owner = document_of(corpus)
-    assert all(len(set(owner[a:b])) == 1 and b - a <= max_tokens for a, b, _, _ in spans)
-    assert set(spans[:, 1].tolist()) <= set(sentence_splits.tolist())
-    assert not labels.any()
-
-
-def test_joined_documents_have_a_separator_behind_each():
-    sentence_splits, document_splits = splits_of([[2, 1], [], [3]])
-    ids, sentence_splits, document_splits = join_documents(
-        np.arange(10, 16, dtype=np.int32), sentence_splits, document_splits, 3
-    )
-    assert ids.tolist() == [10, 11, 12, 3, 13, 14, 15, 3]
-    assert sentence_splits.tolist() == [0, 2, 4, 8]
-    assert document_splits.tolist() == [0, 3]

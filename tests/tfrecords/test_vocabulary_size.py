@@ -3,11 +3,8 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers import training as vocabulary
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 
 LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen jugs, pack them well"] * 20
@@ -41,13 +38,3 @@ def test_long_lines_are_trained_on_too():
     pieces = vocabulary_listing(train_tokenizer([*LINES, long + " quagga" * 50], vocab_size=60, hard_vocab_limit=False))
     assert "quagga" in pieces
     assert "the" in vocabulary_listing(train_tokenizer([long] * 3, vocab_size=50, hard_vocab_limit=False))
-
-
-@given(st.lists(st.tuples(st.text("aé中😀", min_size=1, max_size=3), st.integers(1, 2500)), max_size=9), st.booleans())
-def test_a_cut_line_loses_nothing(words, spaces):
-    line = (" " if spaces else "").join(word * times for word, times in words)
-    parts = vocabulary._cut(line)
-    assert "".join(parts).replace(" ", "") == line.replace(" ", "")
-    assert all(len(part.encode()) <= 4192 for part in parts)
-    longest = max((len(word) for word in line.split(" ")), default=0)
-    assert longest > 1000 or " ".join(parts) == line

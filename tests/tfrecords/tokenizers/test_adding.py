@@ -139,12 +139,6 @@ def _two_files(kind, former, folder):
     return load_tokenizer(folder)
 
 
-@pytest.mark.parametrize(("kind", "write"), [("wordpiece", _line_ends), ("bpe", _two_files)])
-def test_another_form_of_the_file_is_no_difference(former_of, kind, write, tmp_path):
-    former = former_of(kind)
-    assert difference(write(kind, former, tmp_path), former) == ""
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_differences_are_named(former_of, kind):
     former = former_of(kind)

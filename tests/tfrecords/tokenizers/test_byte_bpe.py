@@ -117,25 +117,6 @@ def hand_made(merges, extra=()):
 class TestOddVocabularies:
     """SentencePiece merges any two parts that make a piece, the library those that a merge names."""
 
-    @pytest.mark.parametrize(
-        "merges",
-        [
-            # "abc" by two ways, of which the second alone is gone.
-            ["a b", "b c", "ab c", "a bc"],
-            ["b c", "a b", "ab c", "a bc"],
-            # "abc" cannot come about: b and c are one first.
-            ["b c", "a b", "ab c"],
-            # A merge before those of its parts.
-            ["ab c", "a b", "c a", "abc a"],
-            # The same merge twice.
-            ["a b", "b c", "a b", "c a"],
-        ],
-    )
-    def test_equal_and_impossible_merges(self, merges):
-        file = hand_made(merges)
-        batch = ["".join(letters) for size in range(1, 6) for letters in itertools.product("abc", repeat=size)]
-        assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), batch)
-
     # Each example makes a tokenizer and a graph.
     @settings(max_examples=25)
     @given(st.data())
@@ -149,12 +130,6 @@ class TestOddVocabularies:
         batch = data.draw(st.lists(st.text("abc", max_size=12), max_size=20))
         assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), batch)
 
-    def test_no_text_gives_a_special_token(self):
-        tokenizer = ByteBPETokenizer(hand_made(["h i", "d e", "hi de"]), roles={"mask": "hide"})
-        assert tokenizer.mask_id == tokenizer.pieces.index("hide")
-        assert [tokenizer.pieces[i] for i in tokenizer.encode("hide")] == ["hi", "de"]
-        assert_twins(tokenizer, ["hide", "a hide", "hides"])
-
     def test_pieces_that_no_text_gives_are_special(self):
         tokenizer = ByteBPETokenizer(hand_made(["b c", "a b", "ab c"], extra=["madeupword0000", "lost"]))
         lost = {tokenizer.pieces[i] for i in tokenizer.special_ids}
@@ -167,9 +142,6 @@ def token(number, content, **flags):
 
 
 class TestAddedTokens:
-    def test_special_strings_are_text(self, bpe):
-        assert not {bpe.mask_id, bpe.cls_id} & set(bpe.encode("a <mask>, <s>b"))
-
     def test_runs_of_blanks_as_tokens_and_composition_as_modernbert_has_them(self, vocabulary):
         size = len(json.loads(vocabulary)["model"]["vocab"])
         added = [token(size + n, text, normalized=True) for n, text in enumerate(["  ", "   ", " " * 6, "a  b"])]
@@ -200,16 +172,6 @@ class TestAddedTokens:
 
 
 class TestRulesOfTheFile:
-    @pytest.mark.parametrize(("prefix", "trim"), [(True, False), (True, True), (False, False)])
-    def test_blank_before_texts_and_white_space_in_offsets(self, vocabulary, prefix, trim):
-        values = json.loads(vocabulary)
-        file = changed(
-            vocabulary,
-            pre_tokenizer=values["pre_tokenizer"] | {"add_prefix_space": prefix},
-            post_processor=values["post_processor"] | {"add_prefix_space": prefix, "trim_offsets": trim},
-        )
-        assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), HARD_TEXTS[:-2])
-
     def test_the_pattern_may_stand_in_the_file(self, vocabulary, bpe):
         file = changed(vocabulary, pre_tokenizer=after(SPLIT))
         assert ByteBPETokenizer(file).sha256 == bpe.sha256
@@ -222,17 +184,6 @@ class TestRulesOfTheFile:
         values["model"]["unk_token"] = None
         tokenizer = ByteBPETokenizer(json.dumps(values).encode())
         assert tokenizer.unk_id == tokenizer.pad_id == 1
-
-    def test_a_template_says_how_pairs_are_framed(self, vocabulary):
-        for framed, expected in (("<s> $A </s> $B:1 </s>:1", (1, 1)), ("<s> $A </s> </s> $B </s>", (2, 0))):
-            theirs = tokenizers.Tokenizer.from_str(vocabulary.decode())
-            theirs.post_processor = processors.TemplateProcessing("<s> $A </s>", framed, [("<s>", 0), ("</s>", 2)])
-            tokenizer = ByteBPETokenizer(theirs.to_str().encode())
-            assert (tokenizer.separators_between, tokenizer.second_segment_id) == expected
-            written = theirs_of(tokenizer.published_files()["tokenizer.json"], without_added=False)
-            for pair in (("a b",), ("a b", "c")):
-                ours, others = written.encode(*pair), theirs.encode(*pair)
-                assert (ours.ids, ours.type_ids) == (others.ids, others.type_ids)
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -254,7 +205,6 @@ class TestRulesOfTheFile:
             ({"pre_tokenizer": after(SPLIT | {"behavior": "Removed"})}, "has behavior=Removed"),
             ({"pre_tokenizer": after({"type": "Digits"})}, "has the pre_tokenizer Digits"),
             ({"model": {"merges": [["a", "q"]]}}, "needs 'aq'"),
-            ({"model": {"vocab": None}}, "copy it again"),
             ({"post_processor": {"type": "TemplateProcessing", "single": [], "pair": []}}, "does not frame a text"),
         ],
     )
@@ -336,9 +286,3 @@ class TestTraining:
             with pytest.raises(UserError, match=message):
                 train_bpe(lines, size)
         assert ByteBPETokenizer(train_bpe(theses, 1000, hard_vocab_limit=False)).vocab_size > 261
-
-
-def test_words_of_whole_word_masking_begin_with_white_space(bpe):
-    starts = dict(zip(bpe.pieces, bpe.word_starts))
-    assert all(starts[piece] for piece in ("Ġthe", "Ġ", "Ċ", "<mask>"))
-    assert not any(starts[piece] for piece in ("the", ",", "t", "Ã"))

@@ -86,16 +86,6 @@ def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(tmp_path, ca
     assert ("add_prefix_space is True by" in caplog.text) != blank
 
 
-@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
-def test_a_byte_order_mark_before_the_files_of_byte_bpe_is_passed_over(tmp_path, name):
-    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
-    (tmp_path / "vocab.json").write_text(json.dumps(values["model"]["vocab"]))
-    (tmp_path / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in values["model"]["merges"]))
-    before = tokenizer_in(tmp_path)
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
-    assert tokenizer_in(tmp_path).sha256 == before.sha256
-
-
 @pytest.mark.parametrize("name", ["vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "merges.txt"])
 def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path, name):
     if name == "merges.txt":

@@ -235,13 +235,3 @@ def test_what_is_not_followed_is_refused_by_its_name(tmp_path, name, values, mes
         (tmp_path / name).write_text(json.dumps(values))
     with pytest.raises(UnknownTokenizer, match=message):
         tokenizer_in(tmp_path)
-
-
-@pytest.mark.slow("folders")
-def test_a_thousand_drawn_folders(tmp_path):
-    read = 0
-    for seed in range(1000, 2000):
-        (tmp_path / str(seed)).mkdir()
-        read += compare(seed, tmp_path / str(seed))
-    print(read, "of 1,000 are read")
-    assert read >= 300

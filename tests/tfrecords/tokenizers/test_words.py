@@ -166,12 +166,3 @@ class TestMasks:
         # Of 400 rows, each character is as likely as the next: five standard errors.
         share = taken[:, np.flatnonzero(begins)[1:-1]].mean(axis=0)[3:-3]
         assert np.abs(share - share.mean()).max() < 5 * np.sqrt(share.mean() / 400)
-
-    def test_words_of_korean_are_masked_whole(self, tokenizers):
-        tokenizer = tokenizers["SentencePiece"]
-        taken, begins = self.masked(tokenizer, SPACED["Hangul"] * 4)
-        word = np.cumsum(begins)[1:-1]
-        for one in range(word.min(), word.max() + 1):
-            of_word = taken[:, 1:-1][:, word == one]
-            assert (of_word.all(axis=1) | ~of_word.any(axis=1)).all()
-        assert taken.any(axis=1).all()
