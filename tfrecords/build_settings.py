@@ -112,7 +112,6 @@ class BuildSettings(TextField):
     )
     split_sentences: bool = setting(False, help="Each line is a paragraph; split it into sentences.")
     line_documents: bool = setting(False, help="Each line is a document; in JSON lines, each line of the text.")
-    gzip: bool = setting(False, help="Compress the records.")
     chunk_megabytes: float = setting(
         0.0,
         help="MB of text for each file of records; 0: 8, and up to 160 for corpora above 8 GB.",

@@ -189,13 +189,8 @@ class _Build:
         tasks = [(shard, "build", (name, shard, spills)) for shard, name in enumerate(names) if shard not in done]
         total = sum(path.stat().st_size for path in spills) * len(tasks) // len(names)
         with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
-            start, text_bytes, examples = time.monotonic(), 0, 0
             for shard, report in self.run(tasks, small=len(tasks) < 3 and total < _SMALL_TEXT):
                 done[shard] = report
-                text_bytes += report["text_bytes"]
-                examples += report["examples"]
-                seconds = time.monotonic() - start
-                bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
                 bar.update(report["text_bytes"])
         return [done[shard] for shard in range(len(names))]
 
@@ -210,7 +205,7 @@ class _Build:
             listed = []
             for number, report in enumerate(filled):
                 (part,) = report["files"]
-                name = parts[part] = f"{split}-{number:05d}-of-{len(filled):05d}.{part.partition('.')[2]}"
+                name = parts[part] = f"{split}-{number:05d}-of-{len(filled):05d}.tfrecord"
                 listed.append({"name": name} | {key: value for key, value in report.items() if key != "files"})
             counts = {key: sum(report[key] for report in of_split) for key in _COUNTS}
             splits[split] = counts | {"files": listed}

@@ -35,7 +35,7 @@ class CreateSettings(BuildSettings, TextSettings):
     groups: ClassVar[dict[str, str]] = {
         "Data": "input held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",
         "Examples": "max_seq_length objective pair_task masking masked_lm_prob ngram input_format",
-        "Run": "seed workers runner gzip overwrite",
+        "Run": "seed workers runner overwrite",
     }
 
     output_dir: str = setting(help="Folder for the records, the manifest and the tokenizer.")

@@ -42,13 +42,15 @@ class Lanes:
         # A search for Python's loops in it, and in what it calls, would take longer than all else here.
         @tf.autograph.experimental.do_not_convert
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            plan = tf.numpy_function(lambda number: self._plan(number, first, step), [epoch], [tf.int64] * 3)
-            starts, splits, stretches = (
-                tf.ensure_shape(one, shape) for one, shape in zip(plan, ([None, 3], [None], [None, 3]))
-            )
+            plan = tf.numpy_function(lambda number: self._plan(number, first, step), [epoch], [tf.int64] * 5)
+            lanes, windows, skips, splits, stretches = plan
+            for one, shape in zip(plan, ([None], [None], [None], [None], [None, 3])):
+                one.set_shape(shape)
 
             def of_lane(place: tf.Tensor) -> tf.data.Dataset:
-                return self._lane(epoch, *tf.unstack(starts[place]), stretches[splits[place] : splits[place + 1]])
+                return self._lane(
+                    epoch, lanes[place], windows[place], skips[place], stretches[splits[place] : splits[place + 1]]
+                )
 
             # This worker reads equally many lanes in every epoch.
             return tf.data.Dataset.range(self._lanes // step).interleave(
@@ -76,7 +78,7 @@ class Lanes:
     def _plan(self, epoch: int, first: int, step: int) -> tuple[np.ndarray, ...]:
         files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
         splits = np.concatenate([[0], np.cumsum(self._counts[files])])
-        starts, stretch_splits, stretches = [], [0], []
+        lanes, windows, skips, stretch_splits, stretches = [], [], [], [0], []
         # The first row of this worker in the epoch; later epochs begin where the one before ended.
         begin = max(first - epoch * self._total, (first - epoch * self._total) % step)
         for row in range(begin, begin + self._lanes, step):
@@ -84,10 +86,13 @@ class Lanes:
             done = row // self._lanes
             start, end = self._bounds(lane)
             window = done // self._window
-            starts.append((lane, window, done - window * self._window))
+            lanes.append(lane)
+            windows.append(window)
+            skips.append(done - window * self._window)
             stretches += stretches_of(files, splits, min(start + window * self._window, end), end)
             stretch_splits.append(len(stretches))
-        return np.array(starts), np.array(stretch_splits, np.int64), np.array(stretches, np.int64).reshape(-1, 3)
+        stretches = np.array(stretches, np.int64).reshape(-1, 3)
+        return *(np.array(one, np.int64) for one in (lanes, windows, skips, stretch_splits)), stretches
 
     def _bounds(self, lane: int) -> tuple[int, int]:
         size, more = divmod(self._total, self._lanes)

@@ -133,8 +133,7 @@ def open_records(
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
     """Returns a dataset of a file's records, string []."""
-    gzipped = tf.strings.regex_full_match(name, r".*\.gz")
-    return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
+    return tf.data.TFRecordDataset(name)
 
 
 class _Parser:

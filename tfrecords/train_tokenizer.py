@@ -109,7 +109,7 @@ def _add(settings: TokenizerSettings) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"--output_prefix={folder} is a folder that holds files; name a new one")
     if settings.words:
-        words = _read_words(settings.words)
+        words = list(itertools.chain.from_iterable(corpus.read_documents(settings.words)))
     else:
         words = frequent_words(former, _lines(settings), settings.max_words)
     larger = add_words(former, words)
@@ -120,17 +120,6 @@ def _add(settings: TokenizerSettings) -> None:
     print(f"wrote {folder}: {larger.vocab_size:,} pieces, {new:,} of them new, in place of {former.vocab_size:,}")
     text = settings.input or "..."
     say_next(f"python -m tfrecords.create_pretraining_data --input='{text}' --output_dir=data --tokenizer={folder}")
-
-
-def _read_words(path: str) -> list[str]:
-    try:
-        words = files.read_limited(path).decode().split("\n")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read --words={path}: {error}") from error
-    words = [word.strip() for word in words if word.strip()]
-    if not words:
-        raise UserError(f"--words={path} holds no word; write one a line")
-    return words
 
 
 def run() -> None:

@@ -1,6 +1,5 @@
 """Tasks of a build's worker processes: they assign documents to shards and write shard files."""
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ class Worker:
         """Writes the records of a shard, and returns a report."""
         documents = read_shard(spills, shard)
         text_bytes = sum(map(len, documents.texts))
-        path = self.parts.file(f"{part}.tfrecord{'.gz' if self.settings.gzip else ''}")
+        path = self.parts.file(f"{part}.tfrecord")
         return self.parts.finish(
             part, {"text_bytes": text_bytes, **self._write(path, self._tokenize(documents))}, [path]
         )
@@ -102,16 +101,13 @@ class Worker:
 
     def _write(self, path: Path, documents: _Tokenized) -> dict[str, Any]:
         counts = {"documents": len(documents[-1]), "examples": 0, "tokens": 0, "label_1": 0}
-        compressor = zlib.compressobj(6, wbits=31) if self.settings.gzip else None
         with files.replacing(path) as temporary:
             with open(temporary, "wb") as file:
                 for records, block in self._encode(documents):
-                    file.write(compressor.compress(records) if compressor else records)
+                    file.write(records)
                     counts["examples"] += len(block.lengths)
                     counts["tokens"] += int(block.lengths.sum())
                     counts["label_1"] += int(block.labels.sum())
-                if compressor:
-                    file.write(compressor.flush())
             # Just written, the file is still in memory.
             return counts | {"bytes": temporary.stat().st_size, "sha256": files.sha256(temporary)}
 

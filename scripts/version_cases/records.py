@@ -16,7 +16,7 @@ _COMMON = ("--max_seq_length=32", "--held_out_fraction=0.1", "--seed=1", "--work
 BUILDS = {
     "static": ("--masking=static", "--max_predictions_per_seq=5"),
     "dynamic": ("--masking=dynamic", "--max_predictions_per_seq=5"),
-    "static twice, shards, gzip": ("--dupe_factor=2", "--chunk_megabytes=0.01", "--gzip"),
+    "static twice, shards": ("--dupe_factor=2", "--chunk_megabytes=0.01"),
     "single words": ("--ngram=1", "--masked_lm_prob=0.3"),
     "pieces": ("--nowhole_words", "--pair_task=nsp"),
     "no pair": ("--pair_task=none", "--short_seq_prob=0.5"),

@@ -62,13 +62,6 @@ class _Dying:
         return (eval, ("__import__('types').SimpleNamespace(read_piece=lambda *_: __import__('os')._exit(1))",))
 
 
-def test_gzip_holds_the_same_records(build):
-    plain, zipped = build(), build(gzip=True)
-    (path,) = zipped.glob("train-*")
-    assert path.name == "train-00000-of-00001.tfrecord.gz"
-    assert features_of(plain / path.stem) == features_of(path, "GZIP")
-
-
 def test_dupe_factor_gives_other_examples_of_the_same_documents(build):
     once, thrice = (files.read_json(build(**s) / "manifest.json")["splits"] for s in ({}, {"dupe_factor": 3}))
     for split in ("train", "eval"):

@@ -51,17 +51,13 @@ def _characters_of(path: str) -> set[int]:
         return set()
 
 
+@functools.cache
 def _tell(missing: str) -> None:
-    if not _TOLD:
-        _TOLD.append(missing)
-        print(
-            f"no installed font has '{missing}', so plots show boxes for it and its like; install one that has, for "
-            "Chinese for example: apt install fonts-noto-cjk",
-            file=sys.stderr,
-        )
-
-
-_TOLD: list[str] = []
+    print(
+        f"no installed font has '{missing}', so plots show boxes for it and its like; install one that has, for "
+        "Chinese for example: apt install fonts-noto-cjk",
+        file=sys.stderr,
+    )
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:

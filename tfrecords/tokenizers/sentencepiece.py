@@ -47,17 +47,12 @@ class SentencePieceTokenizer(Tokenizer):
             lowers, kept = own_rules(vocabulary)
             self.knows_case = lowers is not None
             lower_case = lowers is not False if lower_case is None else lower_case
-            if lowers not in (None, lower_case):
-                does, flag, other = ("keeps capitals", "no", "") if lower_case else ("lower-cases", "", "no")
-                raise UserError(
-                    f"tokenizer '{path}' {does} by its own rules; give --{flag}lower_case, or train another "
-                    f"with python -m tfrecords.train_tokenizer --{other}lower_case"
-                )
             keep_accents = bool(kept) if keep_accents is None else keep_accents
-            if keep_accents and kept is False:
+            if lowers not in (None, lower_case) or (keep_accents and kept is False):
+                does = ("keeps capitals", "lower-cases")[lowers] + " and strips accents" * (not kept)
                 raise UserError(
-                    f"tokenizer '{path}' strips accents by its own rules; leave out --keep_accents, or train another "
-                    "with python -m tfrecords.train_tokenizer --keep_accents"
+                    f"tokenizer '{path}' {does} by its own rules; give no other --lower_case or --keep_accents, or "
+                    "train another with python -m tfrecords.train_tokenizer"
                 )
             vocabulary = with_albert_normalization(vocabulary, lower_case, keep_accents)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)

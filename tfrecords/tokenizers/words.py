@@ -5,7 +5,6 @@ share a character form one word.
 """
 
 import functools
-import re
 import unicodedata
 
 import numpy as np
@@ -44,24 +43,8 @@ def is_spaced_letter(character: str) -> bool:
 
 def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Returns pieces as `word_begins` reads them: UTF-8 bytes, concatenated uint8, and splits, int64 [pieces + 1]."""
-    # Most pieces have no such character: one letter replaces them.
-    short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
     # A copy, since numba treats a read-only array as another type.
-    return np.frombuffer(b"".join(short), np.uint8).copy(), np.cumsum([0, *map(len, short)])
-
-
-def _is_unspaced(piece: bytes) -> bool:
-    try:
-        text = piece.decode()
-    except UnicodeDecodeError:
-        return True
-    return _unspaced_pattern().search(text) is not None
-
-
-@functools.cache
-def _unspaced_pattern() -> re.Pattern:
-    edges = np.flatnonzero(np.diff(unspaced_table(), prepend=False, append=False)).tolist()
-    return re.compile("[" + "".join(f"{chr(one)}-{chr(end - 1)}" for one, end in zip(edges[::2], edges[1::2])) + "]")
+    return np.frombuffer(b"".join(pieces), np.uint8).copy(), np.cumsum([0, *map(len, pieces)])
 
 
 @compiled

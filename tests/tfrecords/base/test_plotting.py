@@ -16,7 +16,7 @@ def fonts(monkeypatch):
     """matplotlib's own fonts alone, whatever this machine has; nothing told yet."""
     own = [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    monkeypatch.setattr(plotting, "_TOLD", [])
+    plotting._tell.cache_clear()
     plotting._families.cache_clear()
     yield
     plotting._families.cache_clear()

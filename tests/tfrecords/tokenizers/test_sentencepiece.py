@@ -93,9 +93,9 @@ def test_the_model_itself_knows_its_case(tmp_path):
         for tokenizer in (load_tokenizer(path), load_tokenizer(path, lower_case), load_tokenizer(path)):
             assert tokenizer.lower_case == lower_case
             assert (tokenizer.encode("BÄR") == tokenizer.encode("bär")) == lower_case
-    with pytest.raises(UserError, match=r"True.model' lower-cases by its own rules; give --lower_case, or"):
+    with pytest.raises(UserError, match=r"True.model' lower-cases .*by its own rules; give no other"):
         load_tokenizer(tmp_path / "True.model", lower_case=False)
-    with pytest.raises(UserError, match=r"False.model' keeps capitals by its own rules; give --nolower_case, or"):
+    with pytest.raises(UserError, match=r"False.model' keeps capitals .*by its own rules; give no other"):
         load_tokenizer(tmp_path / "False.model", lower_case=True)
 
 
