@@ -134,10 +134,6 @@ def _piece_bytes(settings: BuildSettings, deal: Deal) -> int:
     return max(settings.chunk_bytes, worthwhile)
 
 
-class _UselessError(UserError):
-    """Another corpus or other settings are needed, for which the parts are useless."""
-
-
 @dataclass(frozen=True)
 class _Build:
     worker: Worker
@@ -153,9 +149,6 @@ class _Build:
             read = self._read()
             reports = self._build([parts.file(name) for report in read for name in report["files"]])
             manifest = self._publish(reports)
-        except _UselessError:
-            parts.remove()
-            raise
         except OSError as error:
             raise UserError(
                 f"'{parts.folder}' is unfinished: {error.strerror or error}; fix that, and the same command goes on "
@@ -209,7 +202,10 @@ class _Build:
                 listed.append({"name": name} | {key: value for key, value in report.items() if key != "files"})
             counts = {key: sum(report[key] for report in of_split) for key in _COUNTS}
             splits[split] = counts | {"files": listed}
-        _check_examples(splits, self.worker.settings)
+        if said := _without_examples(splits, self.worker.settings):
+            # Another corpus or other settings are needed, for which the parts are useless.
+            self.worker.parts.remove()
+            raise UserError(said)
         self.worker.tokenizer.save(folder)
         files.write(folder / _INPUTS, "sha256\tbytes\tname\n" + "".join(f"{row}\n" for row in self.inputs))
         manifest = self.description | {"splits": splits}
@@ -222,7 +218,7 @@ def _boot_id() -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _check_examples(splits: dict[str, Any], settings: BuildSettings) -> None:
+def _without_examples(splits: dict[str, Any], settings: BuildSettings) -> str:
     documents = sum(split["documents"] for split in splits.values())
     hint = "documents need two sentences for a pair: a line each, or --split_sentences; or set --pair_task=none"
     if settings.objective == "permutation":
@@ -233,10 +229,11 @@ def _check_examples(splits: dict[str, Any], settings: BuildSettings) -> None:
         if not split["documents"]:
             hint = "add documents (a blank line parts them in plain text), or set another --held_out_fraction"
         if not split["examples"] and (name == "train" or settings.held_out_fraction):
-            raise _UselessError(
+            return (
                 f"of the {documents} documents of the corpus {split['documents']} are for {name} records and give no "
                 f"example: {hint}"
             )
+    return ""
 
 
 def _counts(manifest: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from tqdm import tqdm
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import progress_bar, say_next
+from tfrecords.base.script import progress_bar
 from tfrecords.manifest import MANIFEST, check_files, listed_files, read_folder, read_manifest
 from tfrecords.reader import read_examples
 from tfrecords.tokenizers.base import Tokenizer
@@ -35,9 +35,6 @@ def inspect(paths: list[Path], split: str, examples: int, sample: int) -> None:
     print(
         f"{total:,} of {sum(counts):,} {split} examples: {tokens:,} tokens ({tokens / total:.1f} of "
         f"{manifest['max_seq_length']} an example), {predicted / tokens:.2%} predicted; {ones / total:.2%} have label 1"
-    )
-    say_next(
-        f"python -m albert_tf.run_pretraining --train_data={paths[0].parent} --config=albert_base_v2 --output_dir=run"
     )
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfrecords.base.errors import UserError
 from tfrecords.lanes import stretches_of
 from tfrecords.randomness import derive
-from tfrecords.reader import map_batches, open_records, read_file
+from tfrecords.reader import map_batches, open_records
 
 # Purposes of keys; `reader` and `lanes` have others.
 _FILES, _ORDERS = 6, 7
@@ -104,7 +104,9 @@ class _Plan:
 
             def of_lane(lane: tf.Tensor) -> tf.data.Dataset:
                 mine = tf.data.Dataset.from_tensor_slices(stretches[splits[lane] : splits[lane + 1]])
-                rows = mine.flat_map(lambda place: read_file(names[place[0]]).skip(place[1]).take(place[2]))
+                rows = mine.flat_map(
+                    lambda place: tf.data.TFRecordDataset(names[place[0]]).skip(place[1]).take(place[2])
+                )
                 return rows.batch(self._streams, drop_remainder=True)
 
             lanes = tf.data.Dataset.range(self._lanes).interleave(

@@ -80,11 +80,11 @@ def read_examples(
     names = [str(path) for path in paths]
     if training:
         lanes = number_of_lanes(len(paths), files_at_once or _LANES)
-        order = Lanes(read_file, names, counts, lanes, shuffle_window, seed)
+        order = Lanes(tf.data.TFRecordDataset, names, counts, lanes, shuffle_window, seed)
         rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
         rows = tf.data.Dataset.from_tensor_slices(names).interleave(
-            read_file,
+            tf.data.TFRecordDataset,
             cycle_length=_FILES_AT_ONCE,
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -129,11 +129,6 @@ def open_records(
         if manifest.get(key) != value:
             raise UserError(f"the records in '{paths[0].parent}' have {key} {manifest.get(key)!r}, needed is {value!r}")
     return paths, manifest, counts
-
-
-def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of a file's records, string []."""
-    return tf.data.TFRecordDataset(name)
 
 
 class _Parser:

@@ -1,6 +1,7 @@
 """Tasks of a build's worker processes: they assign documents to shards and write shard files."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,18 @@ _TOKENIZED_BYTES = 1 << 20
 _Tokenized = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
+@dataclass
 class Worker:
     """Runs tasks in a worker process; each method is a kind of task."""
 
-    def __init__(
-        self,
-        settings: BuildSettings,
-        tokenizer: Tokenizer,
-        parts: Parts,
-        deal: Deal,
-        piece_bytes: int,
-    ):
-        self.settings, self.tokenizer, self.parts, self.deal = settings, tokenizer, parts, deal
-        self.piece_bytes = piece_bytes
-        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer), document_end_id(tokenizer)
+    settings: BuildSettings
+    tokenizer: Tokenizer
+    parts: Parts
+    deal: Deal
+    piece_bytes: int
+
+    def __post_init__(self):
+        self.vocabulary, self.end_id = MaskingVocabulary.of(self.tokenizer), document_end_id(self.tokenizer)
 
     def read_piece(self, part: str, piece: list[sections.Section], boot: str) -> dict[str, Any]:
         """Writes the documents of a piece of the corpus to spill files, and returns a report.

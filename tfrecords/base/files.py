@@ -56,12 +56,10 @@ def remove_unfinished(folder: str | os.PathLike) -> None:
     """Removes temporary files that dead processes left in a folder."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
-        if found and path.is_file() and not _is_other_process(found["pid"]):
+        pid = found and found["pid"]
+        lives = pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
+        if found and path.is_file() and not lives:
             path.unlink(missing_ok=True)
-
-
-def _is_other_process(pid: str | None) -> bool:
-    return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 # Errors of flock on file systems without locks, often over a network.

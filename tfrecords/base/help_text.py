@@ -53,7 +53,7 @@ def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
     text, default = _parts(field)
     name, choices = flag_name(field), "|".join(filter(None, field.metadata["choices"]))
     value = choices or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
-    if _is_bool(field):
+    if isinstance(field.default, bool) or field.type in ("bool | None", bool | None):
         head = f"  --[no]{name}" if switches else f"  --{name}=true|false"
     else:
         head = f"  --{name}={value}"
@@ -61,10 +61,6 @@ def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
     if len(head) < _INDENT - 1:
         head += " " * (_INDENT - len(head)) + lines.pop(0)
     return [head, *(" " * _INDENT + line for line in lines)]
-
-
-def _is_bool(field: dataclasses.Field) -> bool:
-    return isinstance(field.default, bool) or field.type in ("bool | None", bool | None)
 
 
 def _parts(field: dataclasses.Field) -> tuple[str, str]:

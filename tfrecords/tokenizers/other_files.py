@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from absl import logging
 
@@ -192,7 +192,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
     table = CONFIG | {"tokenizer_class": Known(_ONLY, CLASSES[kind]), "auto_map": Known(_ONLY, ())}
     for key, value in settings.items():
         if key in table and not table[key].lets_pass(value, kind):
-            raise _refused(where, f"says {key}={_short(value)}")
+            refuse(where, f"says {key}={_short(value)}")
     unknown = [f"{key}={_short(value)}" for key, value in settings.items() if key not in table and value is not None]
     if unknown:
         logging.warning("of '%s', %s is unknown here and not followed", where, ", ".join(unknown))
@@ -242,14 +242,14 @@ def _flat(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
 def _check_step(step: dict[str, Any], known: dict[str, dict[str, tuple | None]], part: str, where: str) -> None:
     keys = {key: value for key, value in step.items() if key != "type"}
     if step["type"] not in known:
-        raise _refused(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
+        refuse(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
     _check_keys(keys, known[step["type"]], f"{part} {step['type']}", where)
 
 
 def _check_keys(values: dict[str, Any], known: dict[str, tuple | None], name: str, where: str) -> None:
     for key, value in values.items():
         if value is not None and (key not in known or (known[key] is not ANY and not _is_among(value, known[key]))):
-            raise _refused(where, f"has {key}={_short(value)} ({name})")
+            refuse(where, f"has {key}={_short(value)} ({name})")
 
 
 def _is_among(value: Any, values: tuple) -> bool:
@@ -257,13 +257,9 @@ def _is_among(value: Any, values: tuple) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)
 
 
-def _refused(where: str, said: str) -> UnknownTokenizer:
-    return UnknownTokenizer(f"'{where}' {said}, which is not followed; {BY_IDS}")
-
-
-def refuse(where: str | Path, said: str) -> None:
+def refuse(where: str | Path, said: str) -> NoReturn:
     """Raises UnknownTokenizer for an unsupported setting of a file."""
-    raise _refused(str(where), said)
+    raise UnknownTokenizer(f"'{where}' {said}, which is not followed; {BY_IDS}")
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,6 @@
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     others = np.flatnonzero(~needed & (counts > 0))
     # Ties by id, to be the same on every machine.
     others = others[np.argsort(-counts[others], kind="stable")]
-    merged_of = _merged_of(tokenizer)
+    merged_of: Mapping = tokenizer.merged_of if tokenizer.kind == "bpe" else {}
     taken = set(np.flatnonzero(needed).tolist())
     for number in others.tolist():
         more = _with_parts(number, merged_of) - taken
@@ -77,10 +77,6 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
         return None
     kept = np.array(found, np.int64)
     return kept if _PRUNERS[whole.kind](whole, kept).sha256 == small.sha256 else None
-
-
-def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
-    return tokenizer.merged_of if tokenizer.kind == "bpe" else {}
 
 
 def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
@@ -115,10 +111,6 @@ def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
     )
 
 
-def _prune_wordpiece(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
-    return tokenizer.with_pieces([tokenizer.pieces[number] for number in kept])
-
-
 def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     if proto.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
@@ -149,4 +141,8 @@ def _prune_bytes(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
     return tokenizer.with_vocabulary(as_tokenizer_json(rules))
 
 
-_PRUNERS = {"wordpiece": _prune_wordpiece, "sentencepiece": _prune_sentencepiece, "bpe": _prune_bytes}
+_PRUNERS: dict[str, Callable[[Any, np.ndarray], Tokenizer]] = {
+    "wordpiece": lambda tokenizer, kept: tokenizer.with_pieces([tokenizer.pieces[number] for number in kept]),
+    "sentencepiece": _prune_sentencepiece,
+    "bpe": _prune_bytes,
+}
