@@ -167,10 +167,9 @@ def _remote(path: str | os.PathLike):
         import fsspec
 
         return fsspec.core.url_to_fs(str(path))
-    except ImportError as error:
-        raise UserError(f"cannot read '{path}' ({error}): pip install 'albert-tf[remote]'") from error
-    except ValueError as error:
-        raise UserError(f"cannot read '{path}': {error}") from error
+    except (ImportError, ValueError) as error:
+        fix = ": pip install 'albert-tf[remote]'" * isinstance(error, ImportError)
+        raise UserError(f"cannot read '{path}' ({error}){fix}") from error
 
 
 def _bounds(file: IO[bytes], section: Section, window: int) -> tuple[int, int | None]:
