@@ -81,10 +81,7 @@ def _describe(tokenizer: Tokenizer, settings: BuildSettings, inputs: list[str]) 
         **settings.described(),
         "vocab_size": tokenizer.vocab_size,
         "tokenizer_sha256": tokenizer.sha256,
-        "pad_id": tokenizer.pad_id,
-        "cls_id": tokenizer.cls_id,
-        "sep_id": tokenizer.sep_id,
-        "mask_id": tokenizer.mask_id,
+        **{f"{role}_id": getattr(tokenizer, f"{role}_id") for role in ("pad", "cls", "sep", "mask")},
         "special_ids": tokenizer.special_ids.tolist(),
         "inputs": {"files": len(inputs), "bytes": sum(map(int, sizes)), "sha256": digest},
     }

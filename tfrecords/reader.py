@@ -160,29 +160,24 @@ class _Parser:
         return features
 
     def _set_shape(self, name: str, value: tf.Tensor) -> tf.Tensor:
-        width = {"next_sentence_labels": 1}.get(
-            name, self._predictions if name.startswith("masked") else self._sequence
-        )
-        value = tf.ensure_shape(value, [None, width])
+        value = tf.ensure_shape(value, [None, self._width(name)])
         return value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
 
-    def _parse_static(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        def feature(width: int, dtype: tf.DType = tf.int64) -> tf.io.FixedLenFeature:
-            return tf.io.FixedLenFeature([width], dtype)
+    def _width(self, name: str) -> int:
+        return 1 if name == "next_sentence_labels" else self._predictions if "masked" in name else self._sequence
 
-        sequence, predictions = feature(self._sequence), feature(self._predictions)
-        return tf.io.parse_example(
-            records,
-            {
-                "input_ids": sequence,
-                "input_mask": sequence,
-                "segment_ids": sequence,
-                "masked_lm_positions": predictions,
-                "masked_lm_ids": predictions,
-                "masked_lm_weights": feature(self._predictions, tf.float32),
-                "next_sentence_labels": feature(1),
-            },
-        )
+    def _parse_static(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = [
+            "input_ids",
+            "input_mask",
+            "segment_ids",
+            "masked_lm_positions",
+            "masked_lm_ids",
+            "next_sentence_labels",
+        ]
+        features = {name: tf.io.FixedLenFeature([self._width(name)], tf.int64) for name in names}
+        weights = {"masked_lm_weights": tf.io.FixedLenFeature([self._predictions], tf.float32)}
+        return tf.io.parse_example(records, features | weights)
 
     def _parse_dynamic(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(

@@ -22,11 +22,10 @@ ANY = None
 class Known(NamedTuple):
     """A known key of tokenizer_config.json.
 
-    why: "followed", or the reason for ignoring the key. values: accepted values, besides a missing or null one; ANY for
-    all. kinds: kinds of tokenizers to which `values` apply; empty for all.
+    values: accepted values, besides a missing or null one; ANY for all. kinds: kinds of tokenizers to which `values`
+    apply; empty for all.
     """
 
-    why: str
     values: tuple | None = ANY
     kinds: tuple[str, ...] = ()
 
@@ -35,16 +34,11 @@ class Known(NamedTuple):
         return value is None or not applies or _is_among(value, self.values)
 
 
-FOLLOWED = "followed"
 _TRUE_OR_FALSE = (True, False)
-_ROWS = "rows are framed, cut and padded by max_seq_length, not by the file"
-_DECODING = "it changes texts made of ids, and no ids"
-_NOTE = "a note of who wrote the file"
-_ONLY = "followed where it is the usual value"
 
 
-def _all(why: str, *keys: str, values: tuple | None = ANY, kinds: tuple[str, ...] = ()) -> dict[str, Known]:
-    return dict.fromkeys(keys, Known(why, values, kinds))
+def _all(*keys: str, values: tuple | None = ANY, kinds: tuple[str, ...] = ()) -> dict[str, Known]:
+    return dict.fromkeys(keys, Known(values, kinds))
 
 
 ROLE_KEYS = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
@@ -78,36 +72,39 @@ CLASS_PAIRS = dict.fromkeys(("mpnet", *FAIRSEQ_PIECES), (2, 0))
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
-    **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "model_max_length", "max_len"),
-    **_all(FOLLOWED, "do_lower_case", "strip_accents", "keep_accents", values=_TRUE_OR_FALSE),
-    **_all(FOLLOWED, "tokenize_chinese_chars", "clean_text", "trim_offsets", values=_TRUE_OR_FALSE),
-    **_all(_ONLY, "add_prefix_space", values=(True,), kinds=("sentencepiece",)),
-    **_all(_ONLY, "do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
-    **_all(_ONLY, "never_split", values=([],), kinds=("wordpiece",)),
-    **_all(_ONLY, "sp_model_kwargs", values=({},), kinds=("sentencepiece",)),
-    **_all(_ONLY, "split_special_tokens", "normalization", "add_bos_token", "add_eos_token", values=(False,)),
-    **_all(_ONLY, "word_tokenizer_type", values=("basic",)),
-    **_all(_ONLY, "subword_tokenizer_type", values=("wordpiece",)),
-    **_all(_ONLY, "wordpieces_prefix", values=("##",)),
-    **_all(_ONLY, "padding_side", values=("right",), kinds=("wordpiece", "bpe")),
-    **_all(_ONLY, "truncation_side", values=("right",)),
-    **_all(_ROWS, "truncation", "truncation_strategy", "padding", "stride", "max_length", "pad_to_multiple_of"),
-    **_all(_ROWS, "pad_token_type_id", "model_input_names", "return_token_type_ids", "only_label_first_subword"),
-    **_all(_DECODING, "clean_up_tokenization_spaces", "spaces_between_special_tokens", "errors"),
-    **_all("chats are no input here", "chat_template", "use_default_system_prompt"),
-    **_all("tokenizers of other languages write it, with null", "mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs"),
-    **_all(_NOTE, "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "backend"),
-    **_all(_NOTE, "transformers_version", "use_fast", "from_slow", "is_local", "local_files_only", "processor_class"),
-    **_all(
-        _NOTE, "tokenizer_class", "model_type", "legacy", "device", "init_inputs", "full_tokenizer_file", "revision"
-    ),
-    **_all(_NOTE, "trust_remote_code", "use_auth_token", "cache_dir", "unk_id", "bos_token_id", "eos_token_id"),
-    **_all(_NOTE, "pad_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "unk_token_id", "verbose"),
+    # Followed.
+    **_all(*ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "model_max_length", "max_len"),
+    **_all("do_lower_case", "strip_accents", "keep_accents", values=_TRUE_OR_FALSE),
+    **_all("tokenize_chinese_chars", "clean_text", "trim_offsets", values=_TRUE_OR_FALSE),
+    # Followed where it is the usual value.
+    **_all("add_prefix_space", values=(True,), kinds=("sentencepiece",)),
+    **_all("do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
+    **_all("never_split", values=([],), kinds=("wordpiece",)),
+    **_all("sp_model_kwargs", values=({},), kinds=("sentencepiece",)),
+    **_all("split_special_tokens", "normalization", "add_bos_token", "add_eos_token", values=(False,)),
+    **_all("word_tokenizer_type", values=("basic",)),
+    **_all("subword_tokenizer_type", values=("wordpiece",)),
+    **_all("wordpieces_prefix", values=("##",)),
+    **_all("padding_side", values=("right",), kinds=("wordpiece", "bpe")),
+    **_all("truncation_side", values=("right",)),
+    # Rows are framed, cut and padded by max_seq_length, not by the file.
+    **_all("truncation", "truncation_strategy", "padding", "stride", "max_length", "pad_to_multiple_of"),
+    **_all("pad_token_type_id", "model_input_names", "return_token_type_ids", "only_label_first_subword"),
+    # These change texts made of ids, and no ids; chats are no input here.
+    **_all("clean_up_tokenization_spaces", "spaces_between_special_tokens", "errors"),
+    **_all("chat_template", "use_default_system_prompt"),
+    # Tokenizers of other languages write these, with null.
+    **_all("mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs"),
+    # Notes of who wrote the file.
+    **_all("name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "backend"),
+    **_all("transformers_version", "use_fast", "from_slow", "is_local", "local_files_only", "processor_class"),
+    **_all("tokenizer_class", "model_type", "legacy", "device", "init_inputs", "full_tokenizer_file", "revision"),
+    **_all("trust_remote_code", "use_auth_token", "cache_dir", "unk_id", "bos_token_id", "eos_token_id"),
+    **_all("pad_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "unk_token_id", "verbose"),
 }
 
 # tokenizer.json: the parts, in each its steps, and of each step its keys.
 _MORE = {"version": ("1.0",), "truncation": ANY, "padding": ANY, "decoder": ANY}
-WITHOUT_EFFECT = {"truncation": _ROWS, "padding": _ROWS, "decoder": _DECODING}
 _BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), _TRUE_OR_FALSE)
 _BYTES = {"add_prefix_space": _TRUE_OR_FALSE, "trim_offsets": _TRUE_OR_FALSE, "use_regex": _TRUE_OR_FALSE}
 FRAMES = {
@@ -189,7 +186,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
     Raises UnknownTokenizer for an unsupported value.
     """
-    table = CONFIG | {"tokenizer_class": Known(_ONLY, CLASSES[kind]), "auto_map": Known(_ONLY, ())}
+    table = CONFIG | {"tokenizer_class": Known(CLASSES[kind]), "auto_map": Known(())}
     for key, value in settings.items():
         if key in table and not table[key].lets_pass(value, kind):
             refuse(where, f"says {key}={_short(value)}")

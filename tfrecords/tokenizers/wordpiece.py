@@ -68,8 +68,9 @@ class WordPieceRules:
 BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
 
 
-def as_tokenizer_json(tokenizer: Tokenizer, rules: WordPieceRules) -> bytes:
+def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
     """Returns a tokenizer.json of the `tokenizers` library for a WordPiece tokenizer."""
+    rules = tokenizer.rules
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
     control = [AddedToken(tokenizer.pieces[number], number, special=True) for number in roles]
@@ -164,7 +165,7 @@ class WordPieceTokenizer(Tokenizer):
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
         more = {
-            "tokenizer.json": as_tokenizer_json(self, self.rules),
+            "tokenizer.json": as_tokenizer_json(self),
             "special_tokens_map.json": json.dumps(names).encode(),
         }
         return super().published_files() | more
