@@ -72,7 +72,7 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes]:
         if line.strip():
             try:
                 yield _text_of(line, text_field)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 place = f"'{chunk.path}' line {sections.line_number(chunk, number)}"
                 raise UserError(f"{place} {error}; give JSON lines, one object a line") from error
 
@@ -88,11 +88,11 @@ def sentences_of(text: str, split: bool) -> list[str]:
 def _text_of(line: bytes, text_field: str) -> bytes:
     try:
         row = json.loads(line.decode("utf-8", "replace"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is not JSON ({error})") from error
-    found = row.get(text_field, row) if isinstance(row, dict) else row
+    found = row.get(text_field) if isinstance(row, dict) else None
     if not isinstance(found, str):
-        there = f"it has {', '.join(map(repr, row))}" if found is row and row else f"it is {found!r}"[:60]
+        there = line[:60].decode("utf-8", "replace")
         raise ValueError(f"has no text under {text_field!r} ({there}); set --text_field, or fix or remove the line")
     # Lone surrogates are legal in JSON escapes and nowhere else.
     text = found.encode("utf-8", "replace")

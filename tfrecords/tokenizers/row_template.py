@@ -1,5 +1,6 @@
 """Reads and writes a tokenizer.json's post_processor, which adds special tokens."""
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -46,9 +47,9 @@ def _template(step: dict[str, Any], where: str, may_end_with_cls: bool) -> tuple
     special = [part["SpecialToken"]["id"] for part in step["single"] if "SpecialToken" in part]
     for last in (False, True)[: 1 + may_end_with_cls] if len(special) == 2 else ():
         cls, sep = reversed(special) if last else special
-        for rules in map(pair_rules, (1, 1, 2, 2), (0, 1, 0, 1)):
-            if (step["single"], step["pair"]) == _rows(cls, sep, *rules.values(), last):
-                return {"cls": cls, "sep": sep}, rules
+        for between, segment in itertools.product((1, 2), (0, 1)):
+            if (step["single"], step["pair"]) == _rows(cls, sep, between, segment, last):
+                return {"cls": cls, "sep": sep}, pair_rules(between, segment)
     raise UnknownTokenizer(
         f"'{where}' does not frame a text as `[CLS] text [SEP]` do, or a pair as `[CLS] A [SEP] B [SEP]` does "
         "(post_processor)"
