@@ -112,10 +112,7 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
 def digest(path: str | os.PathLike) -> str:
     """SHA-256 of a local or remote file."""
     with _opened(str(path)) as file:
-        sha = hashlib.sha256()
-        while block := file.read(_READ_BYTES):
-            sha.update(block)
-    return sha.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
