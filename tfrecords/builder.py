@@ -56,20 +56,18 @@ def build(
     parts = Parts(files.make_output_dir(output_dir))
     with files.locked(parts.folder):
         with futures.ThreadPoolExecutor() as pool:
-            inputs = list(pool.map(_input_row, paths))
+            digests = pool.map(sections.digest, paths)
+            inputs = [f"{sha}\t{sections.size_of(path)}\t{Path(path).name}" for path, sha in zip(paths, digests)]
         description = _describe(tokenizer, settings, inputs)
         if manifest := _prepare(parts, description, overwrite):
             print(f"'{parts.folder}' is complete already: {_counts(manifest)}")
             return manifest
         deal = Deal.of(settings, text_bytes)
-        worker = Worker(settings, tokenizer, parts, deal, _piece_bytes(settings, deal))
+        worthwhile = min(deal.shards * _SEEK_BYTES, settings.chunk_bytes * deal.shards // 128, _MOST_BYTES)
+        worker = Worker(settings, tokenizer, parts, deal, max(settings.chunk_bytes, worthwhile))
         pieces = sections.plan_pieces(paths, worker.piece_bytes)
         with runners.RUNNERS[runner](worker, workers) as run:
             return _Build(worker, description, inputs, pieces, run).finish()
-
-
-def _input_row(path: str | Path) -> str:
-    return f"{sections.digest(path)}\t{sections.size_of(path)}\t{Path(path).name}"
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings, inputs: list[str]) -> dict[str, Any]:
@@ -124,11 +122,6 @@ def _clear(folder: Path, manifest: dict[str, Any] | None) -> None:
         names = [file["name"] for file in listed_files(manifest)]
         for name in (*names, _INPUTS, vocabulary, DESCRIPTION_FILE):
             files.inside(folder, name, folder / MANIFEST).unlink(missing_ok=True)
-
-
-def _piece_bytes(settings: BuildSettings, deal: Deal) -> int:
-    worthwhile = min(deal.shards * _SEEK_BYTES, settings.chunk_bytes * deal.shards // 128, _MOST_BYTES)
-    return max(settings.chunk_bytes, worthwhile)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,11 @@ def read_examples(
     if training:
         lanes = number_of_lanes(len(paths), files_at_once or _LANES)
         order = Lanes(tf.data.TFRecordDataset, names, counts, lanes, shuffle_window, seed)
-        rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
+        if lanes % num_workers:
+            rows = order.rows(skip, 1, 0).enumerate(start=skip).shard(num_workers, worker)
+        else:
+            rows = order.rows(skip, num_workers, worker).enumerate()
+            rows = rows.map(lambda place, row: (place * num_workers + worker + skip, row))
     else:
         rows = tf.data.Dataset.from_tensor_slices(names).interleave(
             tf.data.TFRecordDataset,
@@ -106,13 +110,6 @@ def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.da
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
-
-
-def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
-    if lanes % num_workers:
-        return order.rows(skip, 1, 0).enumerate(start=skip).shard(num_workers, worker)
-    rows = order.rows(skip, num_workers, worker).enumerate()
-    return rows.map(lambda place, row: (place * num_workers + worker + skip, row))
 
 
 def open_records(

@@ -8,8 +8,9 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, check_tokenizer, lowers_first, read_file
-from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
-from tfrecords.tokenizers.wordpiece import WordPieceRules
+from tfrecords.tokenizers.published import from_merges, from_tokenizers, sentencepiece, wordpiece
+from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceRules, WordPieceTokenizer
 
 # In order of precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
@@ -63,13 +64,14 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
     try:
         files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
         path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
+        vocabulary, rules = read_file(path), (description["lower_case"], path, description["keep_accents"])
         if kind == "bpe":
-            tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path, description["special_tokens"])
+            tokenizer: Tokenizer = ByteBPETokenizer(vocabulary, path, description["special_tokens"])
+        elif kind == "sentencepiece":
+            tokenizer = SentencePieceTokenizer(vocabulary, *rules)
         else:
-            rules = description["lower_case"], description["keep_accents"]
-            tokenizer = make_tokenizer(
-                kind, read_file(path), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
-            )
+            own = WordPieceRules.from_values(description.get("rules", {}))
+            tokenizer = WordPieceTokenizer(vocabulary, *rules, own)
         expected = description["sha256"]
     except UnknownTokenizer as error:
         # Saved tokenizers are always supported.

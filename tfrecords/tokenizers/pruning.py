@@ -80,13 +80,7 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
 
 
 def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
-    found, asked = set[int](), [number]
-    while asked:
-        one = asked.pop()
-        if one not in found:
-            found.add(one)
-            asked += merged_of.get(one, ())
-    return found
+    return {number}.union(*(_with_parts(part, merged_of) for part in merged_of.get(number, ())))
 
 
 def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
