@@ -17,7 +17,7 @@ from tfrecords.base.settings import setting
 from tfrecords.text_settings import TextSettings
 from tfrecords.tokenizers.adding import add_words, frequent_words
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import train_bpe, train_tokenizer, vocabulary_listing
+from tfrecords.tokenizers.training import train_bpe, train_tokenizer
 
 # Lines of text that a vocabulary is made of, from the first on.
 _MOST_LINES = 2_000_000
@@ -30,8 +30,7 @@ class TokenizerSettings(TextSettings):
     """What text to train on, and what vocabulary to make."""
 
     output_prefix: str = setting(
-        help="Prefix of the files to write: PREFIX.model and PREFIX.vocab, for a BPE PREFIX.json alone; with --add_to "
-        "the folder PREFIX."
+        help="Prefix of the file to write: PREFIX.model, for a BPE PREFIX.json; with --add_to the folder PREFIX."
     )
     add_to: str = setting(
         "",
@@ -95,7 +94,6 @@ def _train(settings: TokenizerSettings, prefix: Path) -> None:
             bool(settings.keep_accents),
         )
         path = Path(f"{prefix}.model")
-        files.write(f"{prefix}.vocab", vocabulary_listing(vocabulary))
     files.write(path, vocabulary)
     print(f"wrote {path}: {load_tokenizer(path).vocab_size:,} pieces, sha256 {files.sha256(path)}")
     say_next(

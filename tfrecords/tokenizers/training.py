@@ -128,10 +128,3 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
     if "sentences_.empty()" in str(error):
         return UserError("the corpus holds no text to train on; check --input")
     return UserError(f"SentencePiece cannot train --vocab_size={vocab_size} on this corpus: {error}")
-
-
-def vocabulary_listing(model: bytes) -> str:
-    """Returns a .vocab file's text: a line per piece, by id, with its score."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    ids = range(processor.get_piece_size())
-    return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)
