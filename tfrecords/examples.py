@@ -32,9 +32,6 @@ class Plan:
     labels: np.ndarray
     keys: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.spans)
-
 
 @dataclass(frozen=True)
 class Examples:

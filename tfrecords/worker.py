@@ -88,7 +88,7 @@ class Worker:
         hashes = documents.hashes[order]
         ids, lengths, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], [0]
         # A few documents at a time: text is larger than ids.
-        for batch in batches(_emptied(documents.texts, order), _TOKENIZED_BYTES):
+        for batch in batches((documents.texts[i] for i in order), _TOKENIZED_BYTES):
             of_documents = [text.decode().split("\n") if text else [] for text in batch]
             sizes += map(len, of_documents)
             found, splits = self.tokenizer.encode_batch([sentence for one in of_documents for sentence in one])
@@ -117,13 +117,7 @@ class Worker:
                 yield from encode_streams(settings, self.vocabulary, self.end_id, *documents, copy)
                 continue
             plan = plan_examples(settings, self.vocabulary, *documents, copy)
-            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents[-1][0], np.arange(len(plan))))
+            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents[-1][0], np.arange(len(plan.keys))))
             for start in range(0, len(order), _BLOCK):
                 block = lay_out(settings, self.vocabulary, plan, order[start : start + _BLOCK])
                 yield encode_examples(settings, self.vocabulary, block), block
-
-
-def _emptied(texts: list[bytes], order: np.ndarray) -> Iterator[bytes]:
-    for index in order.tolist():
-        text, texts[index] = texts[index], b""
-        yield text

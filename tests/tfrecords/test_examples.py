@@ -25,7 +25,7 @@ def tokenized(seed=0, documents=6, sentences=8):
 
 def build_examples(config, vocabulary=VOCABULARY, documents=None, copy=0):
     plan = plan_examples(config, vocabulary, *(documents or tokenized()), copy)
-    return lay_out(config, vocabulary, plan, np.arange(len(plan)))
+    return lay_out(config, vocabulary, plan, np.arange(len(plan.keys)))
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
         groups["More" if chosen else "Flags"] = others
     width = max(60, min(110, shutil.get_terminal_size((110, 24)).columns))
     usage = " ".join(["Usage:", command, *(f"--{name}=..." for name in required), "[--flag=value ...]"])
-    lines = [*_wrapped(usage, width, " " * 7), "", about.replace(_module_of(about), command)]
+    lines = [*_wrapped(usage, width, " " * 7), "", re.sub(r"^python -m \S+", command, about, flags=re.MULTILINE)]
     for title, names in groups.items():
         if names:
             lines += ["", f"{title}:", *(line for name in names for line in _flag(fields[name], width, switches))]
@@ -38,11 +38,6 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
     more = f"--helpfull lists {count}. " if chosen and others and not full else ""
     # A command whose switches are written =true reads no settings file.
     return "\n".join([*lines, "", more + (_LAST if switches else "")]).rstrip()
-
-
-def _module_of(about: str) -> str:
-    found = re.search(r"^python -m \S+", about, re.MULTILINE)
-    return found[0] if found else "\0"
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:

@@ -28,7 +28,6 @@ _MAGIC = {
     b"PK\x03\x04": "an archive (.zip, .xlsx, .keras, .docx ...)",
     b"\x1f\x8b": "gzip without the ending .gz",
     b"%PDF-": "a PDF",
-    b"PAR1": "a Parquet file",
     codecs.BOM_UTF32_LE: "UTF-32 text (iconv -f utf-32 -t utf-8 converts that)",
     codecs.BOM_UTF32_BE: "UTF-32 text (iconv -f utf-32 -t utf-8 converts that)",
     codecs.BOM_UTF16_LE: "UTF-16 text (iconv -f utf-16 -t utf-8 converts that)",

@@ -212,7 +212,10 @@ def check_file(values: dict[str, Any], where: str) -> None:
     for part, value in values.items():
         if part in STEPS[kind]:
             for step in steps_of(values, part):
-                _check_step(step, STEPS[kind][part], part, where)
+                known, keys = STEPS[kind][part], {key: value for key, value in step.items() if key != "type"}
+                if step["type"] not in known:
+                    refuse(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
+                _check_keys(keys, known[step["type"]], f"{part} {step['type']}", where)
         elif part == "added_tokens":
             for token in value or []:
                 _check_keys(token, _TOKEN, f"added token {token['content']!r}", where)
@@ -234,13 +237,6 @@ def _flat(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
             yield from _flat(inner, name)
     elif step:
         yield step
-
-
-def _check_step(step: dict[str, Any], known: dict[str, dict[str, tuple | None]], part: str, where: str) -> None:
-    keys = {key: value for key, value in step.items() if key != "type"}
-    if step["type"] not in known:
-        refuse(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
-    _check_keys(keys, known[step["type"]], f"{part} {step['type']}", where)
 
 
 def _check_keys(values: dict[str, Any], known: dict[str, tuple | None], name: str, where: str) -> None:

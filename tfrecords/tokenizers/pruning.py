@@ -47,7 +47,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     others = np.flatnonzero(~needed & (counts > 0))
     # Ties by id, to be the same on every machine.
     others = others[np.argsort(-counts[others], kind="stable")]
-    merged_of: Mapping = tokenizer.merged_of if tokenizer.kind == "bpe" else {}
+    merged_of = getattr(tokenizer, "merged_of", {})
     taken = set(np.flatnonzero(needed).tolist())
     for number in others.tolist():
         more = _with_parts(number, merged_of) - taken

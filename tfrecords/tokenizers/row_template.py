@@ -78,13 +78,10 @@ def as_template(
 
 def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
     """Returns a tokenizer.json with these tokens and other parts."""
-    values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
-    return json.dumps(values, ensure_ascii=False).encode()
-
-
-def _as_values(tokens: Iterable[AddedToken]) -> list[dict[str, Any]]:
-    return [
+    added = [
         {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
         | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}
         for token in sorted(tokens, key=lambda token: token.id)
     ]
+    values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added} | parts
+    return json.dumps(values, ensure_ascii=False).encode()
