@@ -112,8 +112,9 @@ def test_a_tokenizer_of_other_rules_stays_the_same_wherever_it_goes(tmp_path):
     assert carry_over(larger, ours).kept == ours.vocab_size
     small, kept = prune_tokenizer(ours, np.ones(ours.vocab_size, np.int64))
     assert kept[small.encode("[E1]")].tolist() == ours.encode("[E1]") and ours.encode("[E1]")[0] in ours.special_ids
-    shutil.copy(tmp_path / "own" / "vocab.txt", tmp_path / "bare.txt")
-    assert difference(ours, load_tokenizer(tmp_path / "bare.txt")) == "other rules or merges"
+    (tmp_path / "bare").mkdir()
+    shutil.copy(tmp_path / "own" / "vocab.txt", tmp_path / "bare")
+    assert difference(ours, load_tokenizer(tmp_path / "bare")) == "other rules or merges"
 
 
 @pytest.mark.parametrize(("flags", "end"), [((True, True, True, True), 0x110000), ((False, True, False, True), 0x3000)])
