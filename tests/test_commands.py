@@ -67,7 +67,7 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("serving.export --model=. --output_dir=o --tokenizer=no", "tokenizer 'no' does not exist"),
         ("serving.export --model=. --output_dir=o --calibration_text=no", "cannot read --calibration_text=no"),
         ("serving.litert --model=no --output=o", "no model at 'no'"),
-        ("tfrecords.create_pretraining_data --input=no --output_dir=o --tokenizer=no", "'no' does not exist"),
+        ("tfrecords.create_pretraining_data --input=no --output_dir=o --tokenizer=no", "corpus 'no' matches no file"),
         ("tfrecords.train_tokenizer --input=no --output_prefix=o", "corpus 'no' matches no file"),
     ],
 )
