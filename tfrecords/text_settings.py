@@ -19,8 +19,8 @@ class TextSettings(TextField):
     input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
     lower_case: bool | None = setting(
         None,
-        help="Lower-case the text, as the vocabulary was made; unset: as the tokenizer or its pieces say, and for a new "
-        "vocabulary yes.",
+        help="Lower-case the text, as the vocabulary was made; unset: as the tokenizer or its pieces say, and for a "
+        "new vocabulary yes.",
     )
     keep_accents: bool | None = setting(
         None,
