@@ -86,7 +86,6 @@ class Extension:
     outputs: ClassVar[tuple[str, ...]] = ()  # outputs of every batch from `report`, for which all tokens are computed
     no_exits: ClassVar[str] = ""  # why rows cannot leave early with it
     lists_steps: ClassVar[bool] = False  # a loop over depth has to be unrolled
-    changes_input: ClassVar[bool] = False  # blocks do not read the previous step's state
     packs: ClassVar[bool] = True  # several examples may share a row
     draws: ClassVar[bool] = False  # each training batch has random draws
     for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations
@@ -157,10 +156,6 @@ class Extension:
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
         """Returns the extension's loss term in evaluation, computed from the metrics `results`."""
         return 0.0
-
-    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns figures for a run's history.csv, computed from a few training rows."""
-        return {}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
         """Returns a warning about a run's figures, or ""."""

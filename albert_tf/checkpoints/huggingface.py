@@ -73,10 +73,9 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     else:
         config = encoder_of(model).config
     family = _family_in(tensors, config)
-    exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
     has_prefix = any(name.startswith(_PREFIXES[family]) for name in tensors)
     prefix = _PREFIXES[family] if has_prefix else ""
-    sources = _sources(config, family, prefix, exits, "classifier.weight" in tensors)
+    sources = _sources(config, family, prefix, "classifier.weight" in tensors)
     if family in _HEADS_WITH_POOLER and "classifier.out_proj.weight" in tensors:
         _make_pooler_of_head(sources, tensors)
     if family == "xlnet":
@@ -110,8 +109,7 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     values = _config_json(model, config, family)
     _check_activation(model, family, directory)
     prefix = "" if isinstance(model, AlbertEncoder) else _PREFIXES[family]
-    exits = len(getattr(model, "exit_heads", [])) if family in ("albert", "bert") else 0
-    sources = _sources(config, family, prefix, exits, isinstance(model, AlbertTokenClassifier))
+    sources = _sources(config, family, prefix, isinstance(model, AlbertTokenClassifier))
     if family in _HEADS_WITH_POOLER and isinstance(model, (AlbertClassifier, AlbertRegressor)):
         _make_pooler_of_head(sources)
     tensors = extract(model, sources)
@@ -179,9 +177,6 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
         raise UserError(f"transformers has no class for an {type(model).__name__}; give its encoder")
     values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
     values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
-    if getattr(model, "exit_heads", []) and family in ("albert", "bert"):
-        # The early-exit class in transformers' research folder.
-        values["architectures"] = [architecture + "WithPabee"]
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
@@ -220,7 +215,7 @@ def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(wrapper): tensor for name, tensor in tensors.items()}
 
 
-def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagger: bool) -> dict[str, Source]:
+def _sources(config: AlbertConfig, family: str, prefix: str, is_tagger: bool) -> dict[str, Source]:
     if family == "xlnet":
         return xlnet.huggingface_sources(config, prefix, is_tagger)
     like_bert = family != "albert"
@@ -240,9 +235,6 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
         scope = f"layer.{step.attention}" if like_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
         layers |= {ours: f"{prefix}encoder.{scope}.{theirs}" for ours, theirs in own.items()}
     layers |= _HEADS[family]
-    if exits:
-        layers |= {f"exit_{i}": f"classifiers.{i}" for i in range(exits - 1)}
-        layers["classifier"] = f"classifiers.{exits - 1}"
     return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", gamma="weight", beta="bias")
 
 

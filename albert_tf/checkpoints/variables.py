@@ -215,13 +215,8 @@ def build_model(
         return encoder
     # Also for a damaged kernel: `fill` then reports it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
-    exits = has("exit_0/kernel")
     if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):
-        return AlbertTokenClassifier(encoder, classes, early_exit=exits)
+        return AlbertTokenClassifier(encoder, classes)
     if architecture.endswith("ForMultipleChoice"):
         return AlbertMultipleChoice(encoder)
-    return (
-        AlbertRegressor(encoder, early_exit=exits)
-        if classes == 1
-        else AlbertClassifier(encoder, classes, early_exit=exits)
-    )
+    return AlbertRegressor(encoder) if classes == 1 else AlbertClassifier(encoder, classes)

@@ -16,8 +16,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
-from albert_tf.extensions.fixed_point import RowSums, Solution, Solver, implicit, norm, phantom, solve, spectral_radius
-from albert_tf.extensions.pullback import Function
+from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, norm, phantom, solve
 from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
@@ -64,6 +63,8 @@ class Equilibrium(Extension):
         return Solver(self.equilibrium_solver, self.equilibrium_tolerance, self.equilibrium_max_steps)
 
     def check(self, config: Any) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise UserError("a fixed point's gradient is TensorFlow's; leave KERAS_BACKEND at tensorflow")
         is_fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
         if is_fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
             raise UserError(
@@ -86,9 +87,6 @@ class Equilibrium(Extension):
         gate = Weight((config.hidden_size,), keras.initializers.Constant(self.gate_init), autocast=False)
         own = WeightLayer("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
         return [own] if owner == "encoder" else []
-
-    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        return {"equilibrium_radius": radius(encoder, features)}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
         if not (part := figures.get("equilibrium_unconverged", 0)):
@@ -180,23 +178,3 @@ def repeated_segment(config: Any) -> int:
             f" (sharing '{config.sharing}') has {len(repeated) or 'no'} such runs of blocks, and must have one"
         )
     return repeated[0]
-
-
-def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
-    """Returns a batch's fixed-point problem: the function, its initial state [tokens, hidden_size], and the rows."""
-    place, (_, runner, state) = repeated_segment(encoder.config), encoder.begin(features)
-    *before, (_, blocks) = DepthLoop().cycles(runner)[: place + 1]
-    for _, cycle in before:
-        state = cycle(0, state)
-    function: Function = functools.partial(blocks, 0)
-    if (extension := encoder.config.extension("equilibrium")) is not None:
-        gate = encoder.extension_weights["equilibrium"]["gate"]
-        function = extension.injected(gate, function, state)
-    return function, state, runner.rows
-
-
-def radius(encoder: Any, features: dict[str, Tensor]) -> float:
-    """Estimates the largest spectral radius, over all rows, of the repeated blocks' Jacobian at the fixed point."""
-    function, start, rows = recurrence(encoder, features)
-    state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
-    return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

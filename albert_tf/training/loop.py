@@ -31,8 +31,6 @@ from tfrecords.tokenizers.base import Tokenizer
 _MAX_SKIPPED = 20
 # What helps if the loss or gradients are not finite.
 LOWER_RATE = "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
-# Rows whose spectral radius is estimated at an evaluation.
-_RADIUS_ROWS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +207,6 @@ class Training(abc.ABC):
             self.report.batch(rows, length, waited)
             parts.append(batch)
         self.steps.train(*parts)
-        self._batch = batch
         self.step += 1
         self.report.step(self.steps.running if self.devices.processes == 1 else None)
 
@@ -226,7 +223,6 @@ class Training(abc.ABC):
             self.report.waits_for("evaluating")
             held_out = self._evaluated(phase)
             self.check(figures | held_out)
-            figures |= self._figures_of_rows()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
             self._save(figures | held_out)
@@ -259,16 +255,6 @@ class Training(abc.ABC):
             if message := one.warning(figures, self.step):
                 self._has_warned = True
                 logging.warning("%s", message)
-
-    def _figures_of_rows(self) -> dict[str, float]:
-        if not hasattr(self.model, "encoder") or self.devices.replicas > 1 or not self.config.extensions:
-            return {}
-        features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
-        few = {name: value[:_RADIUS_ROWS] for name, value in features.items()}
-        found = dict[str, float]()
-        for one in self.config.extensions if len(few["input_ids"].shape) == 2 else ():
-            found |= one.figures(self.model.encoder, few)
-        return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
         evaluations = (1 + evaluates) * self._evaluation_seconds

@@ -1,15 +1,12 @@
 """A head at every step: what is answered and what is stored; `test_exit_rules.py` has the loss and the rules."""
 
 import keras
-import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from safetensors.numpy import load_file
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, TARGETS, make
-from tests.albert_tf.tiny import assert_alike
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -62,20 +59,9 @@ def test_fit_moves_every_head():
     assert all((head.get_weights()[0] != kernel).any() for head, kernel in zip(model.exit_heads, before, strict=True))
 
 
-def test_files_of_transformers_hold_all_exits(model, exits, tmp_path):
-    """As AlbertForSequenceClassificationWithPabee names them: classifiers.0 and so on, the last one too."""
-    save_huggingface(model, tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    for number, head in enumerate(model.exit_heads):
-        assert_array_equal(tensors[f"classifiers.{number}.weight"], np.transpose(head.kernel))
-    assert "classifier.weight" not in tensors and "WithPabee" in (tmp_path / "config.json").read_text()
-    loaded = load_huggingface(tmp_path)
-    assert type(loaded) is type(model) and len(loaded.exit_heads) == 4
-    assert_alike(loaded.exit_logits(FEATURES), exits)
-
-
-def test_the_official_format_keeps_the_last_head(classifier, tmp_path):
-    save_official(classifier, tmp_path)
-    loaded = load_official(tmp_path)
+@pytest.mark.parametrize("save, load", [(save_official, load_official), (save_huggingface, load_huggingface)])
+def test_other_formats_keep_the_last_head(save, load, classifier, tmp_path):
+    save(classifier, tmp_path)
+    loaded = load(tmp_path)
     assert loaded.exit_heads == []
     assert_allclose(loaded(FEATURES), classifier(FEATURES), atol=1e-5)

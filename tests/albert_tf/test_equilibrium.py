@@ -7,15 +7,7 @@ import tensorflow as tf
 from keras import ops
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf.extensions.fixed_point import (
-    MEMORY,
-    RIDGE,
-    Solver,
-    implicit,
-    phantom,
-    solve,
-    spectral_radius,
-)
+from albert_tf.extensions.fixed_point import MEMORY, RIDGE, Solver, implicit, phantom, solve
 from tests.albert_tf.depth_cases import rows_of
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -190,10 +182,3 @@ def test_tolerance_0_is_a_fixed_number_of_steps():
     for _ in range(7):
         state = function(state)
     assert_array_equal(solve(function, x, each_its_own(3), Solver("fixed_point", 0.0, 7)).state, state)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
-    """Of random matrices, whose largest eigenvalues are complex pairs as often as not."""
-    function, x, _, _ = linear(0.83, width=5, seed=seed)
-    assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=100), 0.83, rtol=0.02)
