@@ -20,7 +20,6 @@ from albert_tf.published import (
     MPNET_MUST_EQUAL,
     MUST_EQUAL,
     NAMED,
-    NEARLY,
     OTHER_NAMES,
     ROBERTA_TYPES,
 )
@@ -151,11 +150,6 @@ def check_kind(values: Mapping[str, Any]) -> None:
     kind = values.get("model_type")
     if not isinstance(kind, str | None):
         raise UserError(f"model_type must be a text, not {kind!r}")
-    if kind in NEARLY:
-        raise UserError(
-            f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"
-            " for a model of your own, are in docs/guide/depth.md, 'Ideas for research'"
-        )
     if kind is not None and kind not in MODEL_TYPES:
         raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(MODEL_TYPES)}")
 

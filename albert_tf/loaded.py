@@ -5,7 +5,7 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from albert_tf import answers, saving
 from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.index import Index, make_index
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -21,6 +20,9 @@ from albert_tf.preprocessing import FEATURES, Preprocessor
 from tfrecords.base.columns import is_one
 from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.index import Index
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -118,7 +120,7 @@ class Loaded:
         """Calls `encode` with the model's prompt for documents."""
         return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
 
-    def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> Index:
+    def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> "Index":
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
 
         `vectors` is "float32" or "int8", which takes less memory; its best results are rescored in
@@ -127,6 +129,9 @@ class Loaded:
         Raises:
             UserError: as for `encode`; or usearch is missing, which int8 and over 20,000 float32 vectors need.
         """
+        # Few models are searched with.
+        from albert_tf.index import make_index
+
         return make_index(self, texts, vectors, batch_size, show_progress)
 
     def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:

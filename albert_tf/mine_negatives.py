@@ -34,9 +34,7 @@ class MiningSettings(CheckedSettings):
 
     model: str = setting(help="embedder that ranks the passages: a folder, a .keras file or a published model")
     data_file: str = setting(help="table of anchors and positives: .csv, .tsv, JSON lines or .parquet")
-    output_file: str = setting(
-        help="table to write: .csv or .tsv; a killed run leaves hidden .f32 files next to it, from which it goes on"
-    )
+    output_file: str = setting(help="table to write: .csv or .tsv")
     text_column: str = setting("", help="column of the anchors; empty: anchor, query, question or the like")
     second_text_column: str = setting("", help="column of the positives; empty: positive, answer, passage or the like")
     encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")

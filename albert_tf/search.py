@@ -6,6 +6,7 @@ python -m albert_tf.search --index_dir=index --query="where does the river end"
 
 import dataclasses
 import io
+import shlex
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from albert_tf.tasks.tables.folders import SUFFIXES
 from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, start_tensorflow
+from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
 
@@ -70,9 +71,23 @@ def main(settings: SearchSettings) -> None:
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.searching import build_or_search
+    from albert_tf.index import index_folder, open_index
+    from albert_tf.loading import load
 
-    build_or_search(settings, model, texts)
+    if settings.text_file:
+        folder, loaded = index_folder(settings.index_dir), load(model)
+        index = loaded.index(texts, settings.vectors, settings.batch_size, show_progress=True)
+        index.save(folder)
+        print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
+        if not settings.query:
+            say_next(f'python -m albert_tf.search --index_dir={shlex.quote(settings.index_dir)} --query="..."')
+    else:
+        index = open_index(settings.index_dir, load(model))
+    for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):
+        if len(settings.query) > 1:
+            print(query)
+        for hit in hits:
+            print(f"{hit.score:.3f}  {hit.text}")
 
 
 def _texts(settings: SearchSettings) -> list[str]:
@@ -93,8 +108,6 @@ def _texts(settings: SearchSettings) -> list[str]:
             raise UserError(f"'{path}' is not UTF-8 text ({error.reason}); convert it") from error
         if settings.text_column:
             raise UserError(f"--text_column={settings.text_column} is for a table, which '{path}' is not; leave it out")
-    if not texts:
-        raise UserError(f"'{path}' holds no texts")
     return texts
 
 

@@ -10,19 +10,18 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.base.layers import NO_QUANTIZATION, plain, whole
-from albert_tf.base.step_errors import explained
 from albert_tf.base.traced import traced_functions
 from albert_tf.base.training_state import freeze_all_below, restore, training_state
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, check_counts
 from tfrecords.base.files import check_format
 
 NO_TEXTS = (
     "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "
     "albert_tf.Preprocessor(tokenizer)(texts)"
 )
+_NO_HDF5 = "an HDF5 file cannot hold this model; save it as a file that ends in .keras"
 # Of .keras files.
 _FORMAT_VERSION = 1
-_HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
@@ -57,12 +56,7 @@ class BaseModel(keras.Model):
         return outputs
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        call = super().__call__
-        if keras.backend.backend() == "tensorflow":
-            return compute_output_spec(call, *args, **kwargs)
-        # JAX cannot trace a model of unknown length.
-        specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (2, 5)]
-        return keras.tree.map_structure(_joined, *specs)
+        return compute_output_spec(super().__call__, *args, **kwargs)
 
     @property
     def input(self) -> Any:
@@ -108,17 +102,6 @@ class BaseModel(keras.Model):
         self.is_exported, before = True, self._input_and_output
         try:
             return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
-        except Exception as error:
-            if keras.backend.backend() == "tensorflow" or isinstance(error, (ImportError, OSError)):
-                raise
-            # Other backends cannot build a graph for rows of any length; their error is hundreds of lines long.
-            raise plain(
-                UserError(
-                    f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
-                    "a .keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE "
-                    "--output_dir=FOLDER"
-                )
-            ) from None
         finally:
             # TensorFlow reads all properties, also `output`, which is another here.
             self.is_exported, self._input_and_output = False, before
@@ -127,8 +110,7 @@ class BaseModel(keras.Model):
         """Trains as keras.Model does; raises UserError for unreadable data."""
         self._read_class_weight(kwargs)
         self._check_data(x, y, kwargs.get("sample_weight"))
-        with explained():
-            return super().fit(x, y, *args, **kwargs)
+        return super().fit(x, y, *args, **kwargs)
 
     def evaluate(
         self,
@@ -140,13 +122,11 @@ class BaseModel(keras.Model):
         **kwargs: Any,
     ) -> Any:
         self._check_data(x, y, sample_weight)
-        with explained():
-            return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
+        return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_data(x)
-        with explained():
-            return super().predict(x, *args, **kwargs)
+        return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         self._read_class_weight(kwargs)
@@ -191,15 +171,15 @@ class BaseModel(keras.Model):
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves a .keras file; raises UserError for HDF5, which cannot hold these models."""
-        if str(filepath).endswith(_HDF5):
-            raise UserError(f"'{filepath}': an HDF5 file cannot hold this model; save it as {_renamed(filepath)}")
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise UserError(_NO_HDF5)
         super().save(filepath, *args, **kwargs)
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
         # `keras.saving.save_model` calls this for an HDF5 file, without `save`.
         if get_global_attribute("use_legacy_config"):
-            raise UserError("an HDF5 file cannot hold this model; save it as a file that ends in .keras")
+            raise UserError(_NO_HDF5)
         return [layer for layer in super().layers if not getattr(layer, "is_folder", False)]
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
@@ -276,32 +256,13 @@ def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None
     setattr(owner, last, layer)
 
 
-def _renamed(filepath: str | os.PathLike) -> str:
-    return f"'{os.path.splitext(filepath)[0].removesuffix('.keras')}.keras'"
-
-
-def _with_size(size: int, arguments: Any) -> Any:
-    def known(value: Any) -> Any:
-        if not isinstance(value, keras.KerasTensor):
-            return value
-        return keras.KerasTensor([size if axis is None else axis for axis in value.shape], value.dtype)
-
-    return keras.tree.map_structure(known, arguments)
-
-
-def _joined(one: keras.KerasTensor, other: keras.KerasTensor) -> keras.KerasTensor:
-    shape = [axis if axis == another else None for axis, another in zip(one.shape, other.shape, strict=True)]
-    return keras.KerasTensor(shape, one.dtype)
-
-
 def _count(outputs: Any) -> int:
     return len(keras.tree.flatten(outputs))
 
 
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
     """Freezes a model and adds trainable LoRA adapters to the given layers (arXiv:2106.09685)."""
-    if not isinstance(rank, int) or rank < 1:
-        raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
+    check_counts(rank=rank)
     if has_adapters(model):
         raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
     for layer in model._flatten_layers():

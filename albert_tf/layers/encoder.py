@@ -11,13 +11,11 @@ from albert_tf.base.extensions import ExtendedEncoder
 from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
-from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import resolve_walk
-from albert_tf.feature_values import check_values
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
-from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features
+from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
 from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
 from albert_tf.registry import PLAIN_WALKS, WALKS, Weights
 from tfrecords.base.errors import UserError
@@ -57,8 +55,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if self.compute_dtype == "bfloat16":
-            warn_of_bfloat16()
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config

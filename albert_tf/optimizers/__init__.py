@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from albert_tf.base.learning_rate import scale_learning_rate
 from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
@@ -19,7 +18,6 @@ __all__ = [
     "Muon",
     "WarmupPolynomialDecay",
     "create_optimizer",
-    "scale_learning_rate",
 ]
 
 

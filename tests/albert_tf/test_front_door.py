@@ -1,7 +1,6 @@
 """One object: what `albert_tf.load` gives encodes, compares, saves and exports; and 60 wrong inputs, a line each."""
 
 import json
-import logging
 import os
 
 import keras
@@ -12,7 +11,6 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder, loading
-from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.loaded import Loaded
 from tests.albert_tf.refusals import refused
@@ -219,16 +217,6 @@ def test_a_head_gets_the_features_that_it_takes(classifier, recwarn):
     features = classifier.preprocessor(features=list(inputs))(TEXTS)
     assert list(features) == list(inputs) and head.predict(features, verbose=0).shape == (3, 2)
     assert not [warning for warning in recwarn if "structure of `inputs`" in str(warning.message)]
-
-
-def test_bfloat16_on_a_cpu_without_it_is_said_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("albert_tf.base.precision._has_accelerator", lambda: False)
-    for flags, count in (("avx512_bf16 avx2", 0), ("avx2", 1), ("avx2", 1)):
-        path = tmp_path / flags.split()[0]
-        path.write_text(f"flags\t\t: {flags}\n")
-        warn_of_bfloat16(path)
-        assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == count
-    warn_of_bfloat16.cache_clear()
 
 
 # A method of a loaded model, its arguments, those by name, and the error.

@@ -10,7 +10,7 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertRegressor, loading
-from albert_tf.checkpoints.keras_hub_tasks import read_preprocessor
+from albert_tf.checkpoints.keras_hub import read_preprocessor
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY
 from tfrecords.tokenizers.byte_bpe_file import byte_characters

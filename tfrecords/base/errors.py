@@ -1,6 +1,7 @@
 """The exception for wrong input that the user can correct."""
 
 import difflib
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,6 +40,18 @@ def check_truths(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise UserError(f"{name}={value!r} must be True or False")
+
+
+def check_counts(**values: Any) -> None:
+    """Raises UserError for a value that is no whole number of 1 or more.
+
+    >>> check_counts(top=0)
+    Traceback (most recent call last):
+    tfrecords.base.errors.UserError: top=0 must be a whole number of 1 or more
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+            raise UserError(f"{name}={value!r} must be a whole number of 1 or more")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
