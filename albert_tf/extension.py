@@ -157,10 +157,6 @@ class Extension:
         """Returns the extension's loss term in evaluation, computed from the metrics `results`."""
         return 0.0
 
-    def warning(self, figures: Mapping[str, float], step: int) -> str:
-        """Returns a warning about a run's figures, or ""."""
-        return ""
-
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         """Returns `cost` with this extension included; `targets` counts a permutation model's queries."""
         return cost

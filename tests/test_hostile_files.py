@@ -233,7 +233,7 @@ OF_CONFIGURATIONS = {
     "architectures": ({"a": 1}, "architectures must be a list of names"),
     "id2label": (7, "id2label must hold names by class number, not 7"),
     "sentence_transformers": ("x", "sentence_transformers must be an object, not 'x'"),
-    "sbert_ce_default_activation_function": ([], r"the activation \[\] of its scores is not known"),
+    "sbert_ce_default_activation_function": ([], r"the activation \[\] is not known"),
 }
 
 

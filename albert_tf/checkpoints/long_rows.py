@@ -1,7 +1,6 @@
 import numpy as np
-from keras import ops
 
-from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.checkpoints.variables import Model, changed, encoder_of
 
 
 def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, global_attention_every: int = 0) -> Model:
@@ -16,21 +15,16 @@ def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, globa
     >>> for_long_rows(AlbertEncoder(config), 14).config.max_seq_length
     14
     """
-    encoder = encoder_of(model)
-    config, count = encoder.config, count or encoder.config.max_seq_length
+    config = encoder_of(model).config
+    count = count or config.max_seq_length
     windows = {"attention_window": attention_window, "global_attention_every": global_attention_every}
     changes = {name: value for name, value in windows.items() if value}
-    changed = config.replace(max_position_embeddings=count + config.position_offset, **changes)
-    if changed == config:
-        return model
-    # For its validation.
-    named_variables(model)
-    other = with_config(model, changed)
-    table = encoder.embeddings.position_embeddings
-    for ours, theirs in zip(model.weights, other.weights, strict=True):
-        value = np.asarray(ops.convert_to_numpy(ours))
-        if ours is table:
-            before, learned = np.split(value, [config.position_offset])
-            value = np.concatenate([before, learned[np.arange(count) % len(learned)]])
-        theirs.assign(value)
-    return other
+    longer = config.replace(max_position_embeddings=count + config.position_offset, **changes)
+
+    def repeated(name: str, value: np.ndarray, shape: tuple) -> np.ndarray:
+        if name != "embeddings/position_embeddings":
+            return value
+        before, learned = np.split(value, [config.position_offset])
+        return np.concatenate([before, learned[np.arange(count) % len(learned)]])
+
+    return model if longer == config else changed(model, longer, repeated)

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.checkpoints.variables import Model, changed, encoder_of
 from tfrecords.base.errors import UserError
 
 
@@ -20,17 +20,16 @@ def narrow_blocks(model: Model, size: int) -> Model:
     """
     source = encoder_of(model)
     check_units(source.config, size)
-    other = with_config(model, source.config.replace(intermediate_size=size))
     kept = [_largest(half, size) for half in source.halves_of("feed_forward")]
-    before = named_variables(model)
-    for name, variable in named_variables(other).items():
-        value = ops.convert_to_numpy(before[name])
-        if value.shape != variable.shape:
-            number = int(name.partition("feed_forward_")[2].partition("/")[0])
-            axis = next(axis for axis, width in enumerate(variable.shape) if width != value.shape[axis])
-            value = np.take(value, kept[number], axis)
-        variable.assign(value)
-    return other
+
+    def cut(name: str, value: np.ndarray, shape: tuple) -> np.ndarray:
+        if value.shape == shape:
+            return value
+        number = int(name.partition("feed_forward_")[2].partition("/")[0])
+        axis = next(axis for axis, width in enumerate(shape) if width != value.shape[axis])
+        return np.take(value, kept[number], axis)
+
+    return changed(model, source.config.replace(intermediate_size=size), cut)
 
 
 def check_units(config: Any, size: int) -> None:

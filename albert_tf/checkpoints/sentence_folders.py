@@ -197,11 +197,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
         # sentence-transformers' default.
         default = "sigmoid" if classes == 1 else "linear"
         return default if is_cross_encoder or newer else None
-    if not isinstance(named, str) or named not in ACTIVATIONS:
-        raise UserError(
-            f"'{folder}': the activation {named} of its scores is not known; known are {', '.join(ACTIVATIONS)}"
-        )
-    return ACTIVATIONS[named]
+    return _activation(named, folder)
 
 
 def is_of_sentence_transformers(folder: Path) -> bool:
@@ -246,18 +242,18 @@ def _pooling(values: Mapping[str, Any], path: Path) -> str:
 
 
 def _dense(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise UserError(f"'{path}': activation_function {activation} is not known; known: {', '.join(ACTIVATIONS)}")
+    activation = _activation(values.get("activation_function", "torch.nn.modules.activation.Tanh"), path)
     units, has_bias = values.get("out_features"), values.get("bias", True)
     if type(units) is not int or units < 1 or not isinstance(has_bias, bool):
         raise UserError(f"'{path}': out_features {units!r} and bias {has_bias!r} are no Dense's; download it again")
     # Keras's "gelu" is the exact one, as PyTorch's is.
-    return {
-        "units": units,
-        "activation": ACTIVATIONS[activation],
-        "use_bias": has_bias,
-    }
+    return {"units": units, "activation": activation, "use_bias": has_bias}
+
+
+def _activation(name: Any, path: Path) -> str:
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise UserError(f"'{path}': the activation {name} is not known; known are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
 
 
 def _weights(path: Path) -> Path:

@@ -1,8 +1,8 @@
 """Variable names common to all checkpoint formats, and the assignment of values."""
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -102,6 +102,14 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         variables |= variables_of(prefix, layer)
     variables |= encoder.depth_variables
     return variables if model is encoder else variables | model.head_variables()
+
+
+def changed(model: Model, config: AlbertConfig, change: Callable[[str, np.ndarray, tuple], Any]) -> Model:
+    """Returns a new model with the configuration `config`, whose variables are change(name, former value, shape)."""
+    other, before = with_config(model, config), named_variables(model)
+    for name, variable in named_variables(other).items():
+        variable.assign(change(name, keras.ops.convert_to_numpy(before[name]), tuple(variable.shape)))
+    return other
 
 
 def check_published(

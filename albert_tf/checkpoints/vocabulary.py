@@ -1,9 +1,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from keras import ops
 
-from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.checkpoints.variables import Model, changed, encoder_of
 from tfrecords.base.errors import UserError
 
 _BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
@@ -27,12 +26,8 @@ def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | N
     if not len(numbers) or numbers.min() < 0 or numbers.max() >= config.vocab_size:
         raise UserError(f"the pieces to keep must be some of the model's {config.vocab_size}")
     splits = np.arange(len(numbers) + 1) if row_splits is None else np.asarray(row_splits, np.int64)
-    other = with_config(model, config.replace(vocab_size=len(splits) - 1))
-    before = named_variables(model)
-    for name, variable in named_variables(other).items():
-        value = ops.convert_to_numpy(before[name])
-        variable.assign(_means(value[numbers], splits) if name in _BY_PIECE else value)
-    return other
+    change = lambda name, value, shape: _means(value[numbers], splits) if name in _BY_PIECE else value  # noqa: E731
+    return changed(model, config.replace(vocab_size=len(splits) - 1), change)
 
 
 def _means(rows: np.ndarray, splits: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ steps share one dropout mask.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,8 +16,9 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
-from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, norm, phantom, solve
-from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
+from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, phantom, solve
+from albert_tf.layers.depth import DepthLoop, Runner, Segment
+from albert_tf.other_depths import repeated_run
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
@@ -32,8 +33,7 @@ class Equilibrium(Extension):
         equilibrium_max_steps: maximal number of steps.
         equilibrium_gradient: "phantom", the gradient of a few further steps, or "implicit", the fixed point's exact
             gradient.
-        equilibrium_phantom_steps: number of phantom steps; for "fixed_point" with tolerance 0 they are the last of
-            `equilibrium_max_steps`.
+        equilibrium_phantom_steps: number of phantom steps.
         equilibrium_damping: fraction of a phantom step that is taken.
         gate_init: the gate's initial value; at 0 the input serves only as the initial state.
     """
@@ -65,15 +65,11 @@ class Equilibrium(Extension):
     def check(self, config: Any) -> None:
         if keras.backend.backend() != "tensorflow":
             raise UserError("a fixed point's gradient is TensorFlow's; leave KERAS_BACKEND at tensorflow")
-        is_fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
-        if is_fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
-            raise UserError(
-                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
-            )
-        repeated_segment(config)
+        repeated_run(config, "a fixed point is of blocks that run again and again")
 
     def conflicts(self) -> dict[str, str]:
         names = ("step_signal", "depth_lora_rank", "halting", "random_depth_min", "untie_biases")
+        names += ("global_attention_every",)
         return dict.fromkeys(names, "a fixed point is of one function, the same at every step")
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
@@ -88,24 +84,10 @@ class Equilibrium(Extension):
         own = WeightLayer("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
         return [own] if owner == "encoder" else []
 
-    def warning(self, figures: Mapping[str, float], step: int) -> str:
-        if not (part := figures.get("equilibrium_unconverged", 0)):
-            return ""
-        return (
-            f"{100 * part:.1f}% of the rows up to step {step} did not reach equilibrium_tolerance"
-            f" {self.equilibrium_tolerance:g} in {self.equilibrium_max_steps} steps (residual"
-            f" {figures['equilibrium_residual']:.2g} on average): what they give is no fixed point; watch"
-            " equilibrium_unconverged in history.csv"
-        )
-
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        solved, stored = repeated_segment(config), 2
-        if self.equilibrium_gradient == "phantom":
-            stored = self.equilibrium_phantom_steps
-        steps = sum(
-            len(run.steps) * (self.equilibrium_max_steps if place == solved else 1)
-            for place, run in enumerate(segments(config))
-        )
+        _, _, run, fixed = repeated_run(config)
+        stored = self.equilibrium_phantom_steps if self.equilibrium_gradient == "phantom" else 2
+        steps = fixed + len(run.steps) * self.equilibrium_max_steps
         return cost._replace(steps=steps, stored_steps=stored)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
@@ -116,26 +98,12 @@ class Equilibrium(Extension):
         return lambda state: blocks(ops.cast(state + injected, x.dtype))
 
     def solution(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
-        solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
-        if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
-            return self._fixed_number(function, x, rows)
-        solution = solve(function, x, rows, solver)
-        if is_phantom:
+        solution = solve(function, x, rows, solver := self.solver)
+        if self.equilibrium_gradient == "phantom":
             state = phantom(function, solution.state, self.equilibrium_phantom_steps, self.equilibrium_damping)
         else:
             state = implicit(function, solution.state, rows, solver)
         return solution._replace(state=state)
-
-    def _fixed_number(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
-        total = self.equilibrium_max_steps
-        with_gradient = min(self.equilibrium_phantom_steps, total)
-        state = ops.cast(x, "float32")
-        if with_gradient < total:
-            state = solve(function, x, rows, Solver("fixed_point", 0, total - with_gradient)).state
-        for _ in range(with_gradient):
-            before, state = state, ops.cast(function(state), "float32")
-        residual = ops.stop_gradient(norm(state - before, rows) / ops.maximum(norm(before, rows), 1e-30))
-        return Solution(state, residual, ops.cast(ops.zeros_like(residual), "int32") + total)
 
 
 class SolvedRunner(Runner):
@@ -148,7 +116,7 @@ class SolvedRunner(Runner):
         self.extension, self.gate = extension, weights["gate"]
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Tensor, loop: DepthLoop) -> Tensor:
-        if place != repeated_segment(self.config):
+        if place != repeated_run(self.config).place:
             return self.inner.repeat(place, segment, cycle, state, loop)
         function = self.extension.injected(self.gate, functools.partial(cycle, 0), state)
         self.solved = self.solution(function, state, loop)
@@ -164,17 +132,3 @@ class SolvedRunner(Runner):
         own = (residual, ops.cast(steps, "float32"), ops.cast(is_open, "float32"))
         outputs = outputs | {"residual": self.rows.restore(residual), "steps": self.rows.restore(steps)}
         return outputs, losses, values | dict(zip(self.extension.metrics(), own))
-
-
-def repeated_segment(config: Any) -> int:
-    """Returns the index of the only repeated segment in `depth.segments`; raises UserError for none or several."""
-    runs = segments(config)
-    repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
-    if len(runs) == 1:
-        return 0
-    if len(repeated) != 1:
-        raise UserError(
-            f"a fixed point is of blocks that run again and again; this plan over {config.num_steps} steps"
-            f" (sharing '{config.sharing}') has {len(repeated) or 'no'} such runs of blocks, and must have one"
-        )
-    return repeated[0]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from absl import logging
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
@@ -173,7 +172,7 @@ class Training(abc.ABC):
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts)
         history = self.history if self.devices.is_chief else None
         self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step)
-        self._ended = self._has_warned = False
+        self._ended = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:
                 self._train_phase(phase)
@@ -215,7 +214,6 @@ class Training(abc.ABC):
         optimizer = self.model.optimizer
         figures |= {"skipped": int(keras.ops.convert_to_numpy(optimizer.skipped))} | optimizer.figures()
         figures |= memory_figures() | self.data_figures()
-        self._warn(figures)
         self.check(figures)
         self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds, saves)
         evaluates, held_out, began = saves or (self.stopped and not self._must_hurry()), {}, time.monotonic()
@@ -249,12 +247,6 @@ class Training(abc.ABC):
 
     def _save_checkpoint(self) -> None:
         run_folder.save_checkpoint(self.model, self.folder)
-
-    def _warn(self, figures: dict[str, float]) -> None:
-        for one in self.config.extensions if self.devices.is_chief and not self._has_warned else ():
-            if message := one.warning(figures, self.step):
-                self._has_warned = True
-                logging.warning("%s", message)
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
         evaluations = (1 + evaluates) * self._evaluation_seconds

@@ -157,8 +157,8 @@ def test_configuration_and_walk_say_the_same():
 
 
 IMPOSSIBLE = table("""
-    {"sharing": "none"}                | equilibrium | has no such runs of blocks
-    {"depth_plan": "1x2+1x2"}          | equilibrium | has 2 such runs of blocks
+    {"sharing": "none"}                | equilibrium | no single run of blocks
+    {"depth_plan": "1x2+1x2"}          | equilibrium | no single run of blocks
     {"equilibrium_solver": "anderson"} | loop        | leave out the walk
 """)
 

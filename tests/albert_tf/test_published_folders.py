@@ -256,7 +256,7 @@ REFUSED = table(r"""
     {"config.json": {"hidden_sizes": 1}}                                | unknown configuration key 'hidden_sizes'; did you
     {"config.json": {"model_type": "distilbert", "hidden_size": "..."}} | config.json': not supported: distilbert
     {"config.json": {"model_type": "...", "hidden_size": "...", "architectures": ["X"]}} | ; it describes a X
-    {"config.json": {"sbert_ce_default_activation_function": "x.Y"}}    | activation x.Y of its scores
+    {"config.json": {"sbert_ce_default_activation_function": "x.Y"}}    | the activation x.Y is not known
     {"model.safetensors": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"} | model.safetensors' is a Git
     {"tokenizer_config.json": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"} | json' is a Git LFS po
     {"modules.json": [{"type": "x.Transformer", "path": ""}], "config_sentence_transformers.json": {"prompts": {"q": "a"}, "default_prompt_name": "q"}} | followed of embedders alone
@@ -282,7 +282,7 @@ MODULES = table(r"""
     [["Pooling", "[]"]]     | {} | 1_Pooling/config.json' holds no JSON object
     [["Pooling", {"pooling_mode": "median"}]] | {} | 1_Pooling/config.json': pooling 'median' is not known
     [["Pooling", {"new": 1}]] | {} | 1_Pooling/config.json': the key 'new' is not known of a Pooling
-    [["Pooling", {}], ["Dense", {"out_features": 4, "activation_function": "x.Y"}]] | {} | activation_function x.Y
+    [["Pooling", {}], ["Dense", {"out_features": 4, "activation_function": "x.Y"}]] | {} | the activation x.Y
     [["Pooling", {}], ["Dense", {"out_features": 4, "use_residual": true}]] | {} | use_residual True
     []                  | {"modules.json": [{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]} | no '.*1_Pooling/config.json', which says how
     [["Pooling", {}]]   | {"modules.json": {"path": ""}}             | is no list of sentence-transformers' modules
