@@ -1,7 +1,6 @@
 """FLOPs by hand, distances of known vectors, and the commands."""
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +13,8 @@ from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.distances import Distance, layer_distances, write_csv, write_plot
 from albert_tf.analysis.layer_distances import LayerDistancesSettings
 from albert_tf.analysis.layer_distances import main as measure
-from albert_tf.conversion import convert
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import batch, small, table
-
-GOLD = Path(__file__).parent / "gold"
 
 
 def test_flops_of_a_config_small_enough_to_count_by_hand():
@@ -64,18 +60,6 @@ def test_distances_of_known_vectors_and_their_files(tmp_path):
     assert [row["model"] for row in rows] == ["a", "b", "b"] and float(rows[0]["degrees"]) == 60
     write_plot(tmp_path / "d.png", curves)
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_converting_there_and_back(tmp_path):
-    gold = GOLD / "official" / "tiny_groups2"
-    model = convert(gold, tmp_path / "m.keras", "keras")
-    assert type(model).__name__ == "AlbertPretrainer" and model.count_params() == 25_502
-    convert(tmp_path / "m.keras", tmp_path / "back", "official")
-    data = "model.ckpt-best.data-00000-of-00001"
-    assert (tmp_path / "back" / data).read_bytes() == (gold / data).read_bytes()
-    with refused("no model at '/nowhere'"):
-        convert("/nowhere", tmp_path / "n.keras", "keras")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "m.keras"]
 
 
 def test_commands_measure_models_on_texts(tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import small, trained
@@ -72,13 +72,6 @@ def assert_equal_gradients(found, expected):
         assert_allclose(found[name], one, atol=1e-4, rtol=1e-3, err_msg=name)
 
 
-def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plain):
-    other = twin(plain, PLAIN.replace(**STEPS, equilibrium_phantom_steps=4))
-    expected, found = gradients(plain, "sequence_output"), gradients(other, "sequence_output")
-    assert (np.asarray(found["depth_injection/gate"]) != 0).all()
-    assert_equal_gradients(found, expected)
-
-
 def test_it_is_where_many_steps_lead(plain):
     encoder = twin(plain, SOLVED)
     outputs = encoder(FEATURES)
@@ -119,13 +112,6 @@ def test_dropout_is_one_mask_for_all_steps():
     assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
 
 
-def test_half_precision_sums_in_float32(plain):
-    encoder = twin(plain, SOLVED.replace(equilibrium_tolerance=1e-2), dtype="mixed_bfloat16")
-    outputs = encoder(FEATURES)
-    assert outputs["sequence_output"].dtype == "bfloat16" and outputs["residual"].dtype == "float32"
-    assert (np.asarray(outputs["residual"]) < 1e-2).all()
-
-
 def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
     """And there are no states on the way."""
     model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
@@ -138,17 +124,6 @@ def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
     results = model.evaluate(ROWS, verbose=0, return_dict=True)
     assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
     assert results["equilibrium_residual"] > 1e-4
-
-
-def test_fit_reports_residual_steps_and_rows_that_did_not_converge():
-    model = AlbertClassifier(SOLVED.replace(equilibrium_tolerance=1e-2, hidden_dropout_prob=0.1), 2)
-    model.compile()
-    labels = np.array([0, 1, 0])
-    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), verbose=0).history
-    for prefix in ("", "val_"):
-        assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-2
-        assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
-        assert history[f"{prefix}equilibrium_unconverged"][-1] == 0
 
 
 def test_configuration_and_walk_say_the_same():

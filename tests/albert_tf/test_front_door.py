@@ -3,7 +3,6 @@
 import json
 import os
 
-import keras
 import numpy as np
 import pyarrow
 import pytest
@@ -209,14 +208,6 @@ def test_the_text_of_a_loaded_model_says_what_it_is(classifier):
     assert lines[0].startswith("Loaded '") and lines[0].endswith("classifier'")
     assert [line.split()[0] for line in lines[1:]] == ["model", "labels", "tokenizer", "rows"]
     assert "AlbertClassifier, 1 layers of 16" in lines[1] and lines[2].split()[1:] == ["x,", "y"]
-
-
-def test_a_head_gets_the_features_that_it_takes(classifier, recwarn):
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("input_ids", "input_mask")}
-    head = keras.Model(inputs, keras.layers.Dense(2)(classifier.model.encoder(inputs)["pooled_output"]))
-    features = classifier.preprocessor(features=list(inputs))(TEXTS)
-    assert list(features) == list(inputs) and head.predict(features, verbose=0).shape == (3, 2)
-    assert not [warning for warning in recwarn if "structure of `inputs`" in str(warning.message)]
 
 
 # A method of a loaded model, its arguments, those by name, and the error.

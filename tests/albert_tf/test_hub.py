@@ -1,7 +1,6 @@
 """Models by name: what is downloaded, once and whole, from a server that speaks the hub's routes; and every refusal."""
 
 import json
-import multiprocessing
 import re
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from albert_tf.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
 from tests.albert_tf.refusals import refused
-from tests.albert_tf.test_loading import PIECES, encoder, write_modules, written
+from tests.albert_tf.test_loading import PIECES, write_modules, written
 from tests.albert_tf.tiny import table
 from tests.conftest import ROOT
 from tfrecords.base import hub as base_hub
@@ -112,31 +111,6 @@ def test_a_name_is_converted(server):
     convert(NAMES, "out/model.keras", "keras")
     found, expected = loading.load("out"), loading.load(PUBLISHED)
     assert_array_equal(found.encode(["a b"]), expected.encode(["a b"]))
-
-
-def test_a_download_that_breaks_off_goes_on_where_it_was(server, monkeypatch):
-    publish("model.safetensors")
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100_000)
-    server.cut = 1
-    folder = find_model(NAMES)
-    assert (folder / "model.safetensors").read_bytes() == (PUBLISHED / "model.safetensors").read_bytes()
-    assert [line for line in server.requests if "bytes=" in line and "bytes=0-" not in line]
-
-
-def _find_in_a_process(url: str, cache: str) -> str:
-    import os
-
-    os.environ["HF_ENDPOINT"] = url
-    constants.HF_HUB_CACHE = cache
-    return str(find_model(NAMES))
-
-
-def test_two_processes_may_write_the_same_cache(server):
-    publish("model.safetensors")
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        found = pool.starmap(_find_in_a_process, [(server.url, str(Path("cache").resolve()))] * 2)
-    assert found[0] == found[1] == str(find_model(NAMES))
-    assert len([line for line in server.requests if line.startswith("GET /cdn/")]) == 1
 
 
 def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch, caplog):
@@ -277,9 +251,3 @@ def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypat
     set_offline(monkeypatch, True)
     with refused("HF_HUB_OFFLINE=1 forbids"):
         find_model("a/b")
-
-
-def test_the_saved_folder_of_a_loaded_model_loads_by_name_too(server):
-    loaded = loading.Loaded(encoder(), None, {})
-    loaded.save(PUBLISHED)
-    assert_array_equal(loading.load(NAMES).model.get_weights()[0], loaded.model.get_weights()[0])

@@ -98,7 +98,7 @@ def test_a_damaged_index_is_refused_and_a_new_one_replaces_it(loaded, tmp_path):
     (place / "vectors.npy").write_bytes(content)
     with refused("is damaged: its files are not those that were written"):
         open_index(place, loaded)
-    for content in ("[1]", '{"key": 1}'):
+    for content in ("[1]", '{"model": 1}'):
         (place / "index.json").write_text(content)
         with refused("describes no index; remove it"):
             open_index(place, loaded)

@@ -3,16 +3,15 @@
 import itertools
 import math
 
-import keras
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
+from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import FEATURES, MODERN, TOKENS, alike
+from tests.albert_tf.depth_cases import FEATURES, TOKENS, alike
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(5)
@@ -113,16 +112,6 @@ def test_rotary_positions_are_of_any_length_and_only_distances_count():
     assert not [weight for weight in encoder.weights if "position" in weight.path]
 
 
-def test_bfloat16_turns_by_exact_angles():
-    """In bfloat16, position 500 would be 500 or 502."""
-    from albert_tf.extensions.rotary import Rotary, rotate
-
-    heads = RNG.normal(size=(1, 1, 512, 8)).astype("float32")
-    rotation = Rotary().rotation(np.arange(512)[np.newaxis], 8)
-    found = rotate(keras.ops.cast(heads, "bfloat16"), rotation)
-    assert_allclose(keras.ops.cast(found, "float32"), rotate(heads, rotation), atol=0.05)
-
-
 def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
     for depth in (2, 24):
         encoder = AlbertEncoder(
@@ -132,19 +121,6 @@ def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
             # 0.88: of a normal distribution cut at two deviations.
             expected = 0.02 * 0.88 / math.sqrt(2 * depth)
             assert np.std(half.output_dense.kernel) == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.slow
-def test_it_learns_from_scratch():
-    """Which of two pieces comes first, told by their order alone, from the first step at a rate of 3e-3."""
-    keras.utils.set_random_seed(1)
-    config = small(num_hidden_layers=4, hidden_size=32, intermediate_size=32, initializer_range=0.1, **MODERN)
-    ids, first = RNG.integers(10, 40, (512, 6)).astype("int32"), RNG.integers(0, 2, 512)
-    ids[:, 2], ids[:, 4] = 8 - first, 7 + first
-    model = AlbertClassifier(AlbertEncoder(config, walk="loop"), num_classes=2)
-    model.compile(keras.optimizers.Adam(3e-3))
-    losses = model.fit({"input_ids": ids}, first, batch_size=64, epochs=6, verbose=0).history["loss"]
-    assert losses[-1] < 0.1 < losses[0]
 
 
 @pytest.mark.slow

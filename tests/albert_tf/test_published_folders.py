@@ -335,40 +335,11 @@ def test_names_of_a_module_that_held_the_model_are_taken_off(tmp_path, wrapper):
     assert albert_tf.load(folder).predict(["a b"]) == before
 
 
-def test_words_of_a_tied_head_may_have_the_name_of_its_decoder(tmp_path):
-    config = CONFIG.replace(sharing="none", embedding_size=16)
-    folder = published(tmp_path, albert_tf.AlbertPretrainer(config, pair_task=None))
-    before = albert_tf.load(folder).predict(["a [MASK]"])
-    others = {"bert.embeddings.word_embeddings.weight": "cls.predictions.decoder.weight"}
-    others["cls.predictions.bias"] = "cls.predictions.decoder.bias"
-    rewrite(folder, lambda tensors: {others.get(name, name): tensor for name, tensor in tensors.items()})
-    assert albert_tf.load(folder).predict(["a [MASK]"]) == before
-
-
 @pytest.mark.parametrize("kind, expected", [("albert", ("gelu", 0.0)), ("bert", ("gelu_erf", 0.1))])
 def test_what_a_file_of_transformers_leaves_out_is_its_default(kind, expected):
     sizes = dict(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     config = AlbertConfig.from_dict({"model_type": kind, **sizes})
     assert (config.hidden_act, config.hidden_dropout_prob) == expected
-
-
-def test_the_head_of_a_keras_hub_classifier_is_read(tmp_path, caplog):
-    import keras_hub
-
-    if tuple(map(int, keras_hub.__version__.split(".")[:2])) < (0, 30):
-        pytest.skip("keras-hub before 0.30 cannot save a task without a preprocessor")
-    sizes = dict(vocabulary_size=40, num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=24)
-    backbone = keras_hub.models.AlbertBackbone(**sizes, embedding_dim=8, max_sequence_length=32)
-    classifier = keras_hub.models.AlbertTextClassifier(backbone, num_classes=3, preprocessor=None)
-    classifier.output_dense.bias.assign([1.0, -2.0, 0.5])
-    classifier.save_to_preset(str(tmp_path / "classifier"))
-    ids, mask = np.array([[2, 7, 9, 3, 0]]), np.array([[1, 1, 1, 1, 0]])
-    expected = classifier({"token_ids": ids, "padding_mask": mask, "segment_ids": 0 * ids})
-    model = albert_tf.load(tmp_path / "classifier").model
-    assert_allclose(model({"input_ids": ids, "input_mask": mask}), expected, atol=2e-6)
-    keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None).save_to_preset(str(tmp_path / "words"))
-    assert type(albert_tf.load(tmp_path / "words").model) is AlbertEncoder
-    assert "the head of the AlbertMaskedLM" in caplog.text
 
 
 def test_a_file_that_nothing_reads_is_named(tmp_path, caplog):

@@ -153,20 +153,6 @@ def test_official_files_are_tensorflows_own(tmp_path):
     assert formats.load(tmp_path / "unshared").config.sharing == "none"
 
 
-def test_a_keras_file_keeps_how_steps_are_run(tmp_path):
-    formats.save(AlbertEncoder(small(), walk="loop", pooler=False), tmp_path / "model.keras", KERAS)
-    again = formats.load(tmp_path)
-    assert (again.walk, again.pooler) == ("loop", None)
-
-
-def test_a_model_on_disk_fills_another(tmp_path):
-    for form, load in ((TF1, formats.load_official), (HF, formats.load_huggingface)):
-        encoder = randomise(AlbertEncoder(small()))
-        other = AlbertEncoder(small())
-        assert load(written(encoder, form, tmp_path / form), other) is other
-        assert_same_weights(other, encoder)
-
-
 NO_FORM = table("""
     encoder     | shared attention | huggingface | transformers has no model with sharing 'attention'
     encoder     | shared ffn       | huggingface | transformers has no model with sharing 'ffn'

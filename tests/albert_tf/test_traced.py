@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf import AlbertEncoder
 from albert_tf.base.model import has_adapters
 from albert_tf.base.traced import traced_functions
 from albert_tf.loaded import Loaded
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import CONFIG, PIECES
-from tests.albert_tf.tiny import KINDS, assert_alike, batch, randomise
+from tests.albert_tf.tiny import KINDS, randomise
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 TEXTS = ["a good film", "the plot was dull", "bad"]
@@ -95,42 +95,6 @@ def test_each_change_makes_functions_anew(what):
     assert not traced_functions(model) and model.predict_function is None
 
 
-def test_adapters_merged_and_added_again_are_other_weights():
-    model = made()
-    model.encoder.enable_lora(2)
-    traced_functions(model)["one"] = len
-    model.encoder.merge_lora()
-    model.encoder.enable_lora(2)
-    assert not traced_functions(model)
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_what_changes_no_layer_keeps_the_functions(tmp_path):
-    model = made()
-    model(X)
-    traced_functions(model)["one"] = len
-    model.compile("adam", CROSS_ENTROPY)
-    for _ in range(2):
-        model.fit(
-            X, HEADS["classifier"][2][1], verbose=0, callbacks=[keras.callbacks.EarlyStopping("loss", patience=0)]
-        )
-        model.evaluate(X, HEADS["classifier"][2][1], verbose=0)
-    model.predict(X, verbose=0)
-    model.save(tmp_path / "model.keras")
-    model.set_weights(made().get_weights())
-    assert "one" in traced_functions(model)
-
-
-def test_functions_of_the_caller_do_not_add_merged_adapters_twice():
-    model = made()
-    model.encoder.enable_lora(2)
-    fit(model)
-    function = tf.function(lambda features: model(features), autograph=False)
-    right = np.array(function(X))
-    model.encoder.merge_lora()
-    assert_allclose(function(X), right, atol=1e-5)
-
-
 def test_fit_trains_what_is_to_train_now():
     model, labels = made(), HEADS["classifier"][2][1]
     model.compile(keras.optimizers.Adam(0.05), CROSS_ENTROPY)
@@ -145,61 +109,6 @@ def test_fit_trains_what_is_to_train_now():
     model.encoder.enable_lora(2)
     with refused(r"other weights train than at the last compile; call compile\(\)"):
         model.fit(X, labels, verbose=0)
-
-
-@pytest.mark.parametrize("how", ["encoder", "constructor", "embeddings"])
-@pytest.mark.usefixtures("eagerly")
-def test_adapters_of_a_frozen_encoder_train(how):
-    encoder = AlbertEncoder(CONFIG, trainable=how != "constructor")
-    model = AlbertClassifier(encoder, 3)
-    if how != "constructor":
-        (encoder if how == "encoder" else encoder.embeddings).trainable = False
-    encoder.enable_lora(2)
-    assert len(model.trainable_variables) == len(AlbertClassifier(CONFIG, 3).head.weights) + 4
-    before = [np.array(one) for one in encoder.trainable_variables]
-    fit(model)
-    fit(model)
-    assert all(np.abs(now - then).max() > 1e-3 for now, then in zip(map(np.array, encoder.trainable_variables), before))
-    encoder.merge_lora()
-    assert len(encoder.trainable_variables) == len(encoder.weights)
-
-
-@keras.saving.register_keras_serializable("tests")
-class Around(keras.Model):
-    """What a user writes around a model that has features by name, or ids alone."""
-
-    def __init__(self, is_named=True, **options):
-        super().__init__(**options)
-        self.inner, self.outer, self.is_named = AlbertSentenceEmbedder(CONFIG), keras.layers.Dense(3), is_named
-
-    def call(self, features, training=False):
-        return self.outer(self.inner(features, training=training))
-
-    def get_config(self):
-        return super().get_config() | {"is_named": self.is_named}
-
-
-@pytest.mark.parametrize("is_named", [False, True])
-@pytest.mark.few(1)
-@pytest.mark.usefixtures("eagerly")
-def test_a_model_around_ours_goes_on_from_a_file_with_its_head(is_named, tmp_path):
-    features, labels, model = X if is_named else X["input_ids"], HEADS["classifier"][2][1], Around(is_named)
-    model.compile("adam", CROSS_ENTROPY)
-    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
-    model.fit(features, labels, verbose=0, callbacks=[checkpoint])
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert_allclose(again(features), model(features), atol=1e-6)
-    for one in (model, again):
-        one.train_on_batch(features, labels)
-    assert_allclose(again(features), model(features), atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["encoder", "choices", "pretrainer"])
-@pytest.mark.usefixtures("eagerly")
-def test_a_functional_model_is_made_of_input_and_output(kind):
-    model = made(kind)
-    features = {name: values % len(PIECES) for name, values in batch(kind).items() if name in model.feature_names}
-    assert_alike(keras.Model(model.input, model.output)(features), model(features))
 
 
 SHAPES = {
@@ -220,9 +129,3 @@ def test_ids_of_other_axes_are_refused(kind):
     ids = np.ones([8, 2, 6] if kind == "choices" else [8, 6], "int32")
     with refused(r"input_mask: the shape is \(8,.* 1\), that of input_ids \(8,"):
         model({"input_ids": ids, "input_mask": ids[..., :1]})
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_ids_that_are_floats_are_refused():
-    with refused("input_ids: float32 is not read; give whole numbers, such as int32"):
-        made("encoder")(X["input_ids"] / 2)
