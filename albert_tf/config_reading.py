@@ -145,13 +145,11 @@ def _known(
     return known
 
 
-def check_kind(values: Mapping[str, Any]) -> None:
-    """Raises UserError if a configuration's model_type is not supported."""
-    kind = values.get("model_type")
-    if not isinstance(kind, str | None):
-        raise UserError(f"model_type must be a text, not {kind!r}")
+def check_kind(values: Mapping[str, Any], where: str = "") -> None:
+    """Raises UserError if a configuration's model_type is not supported; `where` names its model."""
+    kind, said = values.get("model_type"), f"'{where}': " if where else ""
     if kind is not None and kind not in MODEL_TYPES:
-        raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(MODEL_TYPES)}")
+        raise UserError(f"{said}model_type {kind!r} is not supported; it must be one of {', '.join(MODEL_TYPES)}")
 
 
 def _check_keys(

@@ -29,7 +29,7 @@ from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.own_tokenizer import check_own, check_rows, refuse_other
 from tfrecords.base import files
-from tfrecords.base.errors import UserError, check_truths
+from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
@@ -81,16 +81,16 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
-    check_truths(other_tokenizer=other_tokenizer, allow_pickle=allow_pickle)
-    for name, value, kinds, expected in (
-        ("lower_case", lower_case, (bool, type(None)), "True, False or None"),
-        ("keep_accents", keep_accents, (bool, type(None)), "True, False or None"),
-        ("depth", depth, int, "a whole number of layers"),
-        ("revision", revision, (str, type(None)), "a branch, tag or commit"),
-    ):
-        # Python counts True as the number 1.
-        if not isinstance(value, kinds) or (kinds is int and isinstance(value, bool)):
-            raise UserError(f"{name}={value!r} must be {expected}")
+    optional = {"lower_case": lower_case, "keep_accents": keep_accents}
+    check_truths(
+        other_tokenizer=other_tokenizer,
+        allow_pickle=allow_pickle,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    if depth != 0 or isinstance(depth, bool):
+        check_counts(depth=depth)
+    if not isinstance(revision, str):
+        raise UserError(f"revision={revision!r} must be a branch, tag or commit")
     if isinstance(path, str) and not path:
         raise UserError("path='' is empty; give a folder, a file or a name")
     if not isinstance(tokenizer, Given):

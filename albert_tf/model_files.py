@@ -81,7 +81,8 @@ def detect(path: str | os.PathLike) -> str:
             raise UserError(f"no model at '{path}' that is read here: '{found[0].name}' is {what}")
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
-    check_is_here(path)
+    if hint := files.download_hint(path):
+        raise UserError(f"there is no folder '{path}'; {hint}")
     if not path.exists():
         raise UserError(
             f"no model at '{path}': there is no such file or folder; give one, or a model of the Hugging Face hub by "
@@ -107,12 +108,6 @@ def shards_of(index: Path) -> dict[str, str]:
     if not is_map or any(name.endswith(SHARDS) for name in places.values()):
         raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again")
     return {tensor: Path(name).name for tensor, name in places.items()}
-
-
-def check_is_here(path: str | os.PathLike) -> None:
-    """Raises UserError if `path` does not exist and looks like a hub model's name."""
-    if hint := files.download_hint(path):
-        raise UserError(f"there is no folder '{path}'; {hint}")
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ python -m albert_tf.search --index_dir=index --query="where does the river end"
 """
 
 import dataclasses
-import io
 import shlex
 from pathlib import Path
 from typing import ClassVar
@@ -15,12 +14,13 @@ from albert_tf.hub import check_model
 from albert_tf.index_files import saved_source
 from albert_tf.tasks.tables.columns import find_column
 from albert_tf.tasks.tables.folders import SUFFIXES
+from albert_tf.tasks.tables.lines import read_lines
 from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
+from tfrecords.base.text_files import ending
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,13 +99,7 @@ def _texts(settings: SearchSettings) -> list[str]:
         column = settings.text_column or find_column(path, table.columns, "text")
         texts = [text_of(table, row, column) for row in table.require([column], "give --text_column=...").rows]
     else:
-        content = path.read_bytes()
-        check_text(path, content[:HEAD_BYTES])
-        try:
-            lines = io.StringIO(content.decode("utf-8-sig"), newline=None)
-            texts = [line.rstrip("\n") for line in lines if line.strip()]
-        except UnicodeDecodeError as error:
-            raise UserError(f"'{path}' is not UTF-8 text ({error.reason}); convert it") from error
+        texts = [line.rstrip("\r\n") for line in read_lines(path) if line.strip()]
         if settings.text_column:
             raise UserError(f"--text_column={settings.text_column} is for a table, which '{path}' is not; leave it out")
     return texts

@@ -31,13 +31,11 @@ class BaseModel(keras.Model):
         feature_names: names of an export's int32 inputs.
         input_rank: number of axes of each feature.
         graph_arguments: arguments of `call` in a functional model, whose outputs must not depend on `training`.
-        is_exported: whether `export` is running; outputs must then be tensors.
     """
 
     feature_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     input_rank = 2
     graph_arguments: Mapping[str, Any] = {}
-    is_exported = False
     # In a function, so that Keras does not track them.
     _input_and_output: Callable[[], tuple[Any, Any]] | None = None
     # Keras's would have inputs of floats.
@@ -82,29 +80,9 @@ class BaseModel(keras.Model):
     def compute_output_shape(self, input_shape: Any = None) -> Any:
         return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(dict(self._features())))
 
-    def export(
-        self,
-        filepath: str | os.PathLike,
-        format: str = "tf_saved_model",
-        verbose: Any = None,
-        input_signature: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Exports as keras.Model does, also before the first call.
-
-        The default signature takes the features of the property `input`.
-        """
-        features = {
-            name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
-            for name, tensor in self._features()
-        }
-        signature = [features] if input_signature is None else input_signature
-        self.is_exported, before = True, self._input_and_output
-        try:
-            return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
-        finally:
-            # TensorFlow reads all properties, also `output`, which is another here.
-            self.is_exported, self._input_and_output = False, before
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Raises UserError: exports with texts, without padding or with spans are another's work."""
+        raise UserError("models are exported by: python -m serving.export --model=... --output_dir=...")
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains as keras.Model does; raises UserError for unreadable data."""
@@ -192,7 +170,7 @@ class BaseModel(keras.Model):
 
     def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
         """Raises UserError: quantization is not supported."""
-        raise UserError(f"quantize is not offered for these models; {NO_QUANTIZATION}")
+        raise UserError(NO_QUANTIZATION)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "format_version": _FORMAT_VERSION} | training_state(self)

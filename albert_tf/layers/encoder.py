@@ -152,7 +152,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
             one.check_outputs(bool(output_hidden_states), output_attentions)
         embedded, runner, state = self.begin(features, seed, attentions, is_drawn=training and not is_inspected)
         rows = runner.rows
-        is_listed = self.walk in ("unrolled", "recompute") and not self.is_exported
+        is_listed = self.walk in ("unrolled", "recompute")
         has_states = output_hidden_states or (output_hidden_states is None and is_listed)
 
         def add(state: Any) -> None:

@@ -52,7 +52,7 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
     return {
         "model": name,
         "parameters": counted.encoder + counted.pooler,
-        "gflop": flops(config, LENGTH).total / 1e9,
+        "gflop": flops(config, LENGTH) / 1e9,
         "megabytes": single["model"]["in_process"]["megabytes"],
         "load_seconds": loaded["load_seconds"],
         "load_and_first_call_seconds": loaded["seconds"],

@@ -257,9 +257,9 @@ FOLDERS = table(r"""
     empty          | {}                         | no model at
     short          | {}                         | model.keras' is not whole: .* bytes
     hf_short       | {}                         | model.safetensors' is not whole
-    hf             | {"lower_case": "no"}       | lower_case='no' must be True, False or
-    hf             | {"depth": true}            | depth=True must be a whole number of layers
-    hf             | {"depth": "3"}             | depth='3' must be a whole number of layers
+    hf             | {"lower_case": "no"}       | lower_case='no' must be True or False
+    hf             | {"depth": true}            | depth=True must be a whole number
+    hf             | {"depth": "3"}             | depth='3' must be a whole number
     a/b            | {"revision": 3}            | revision=3 must be a branch, tag or
     hf             | {"revision": "v1"}         | revision 'v1' is for models of the hub
     hf://a/b       | {"revision": "v1"}         | 'hf://a/b' is a preset; leave it out

@@ -155,7 +155,7 @@ CASES = table(r"""
     - | bert | {"a/b": 500} | a/b | | cannot be reached \(status 500\)
     config.json | bert | {} | me/model | v9 | 'me/model' has no revision 'v9'
     config.json | bert | {} | me/model@v9 | | 'me/model' has no revision 'v9'
-    model.safetensors | gpt2 | {} | me/model | | of type 'gpt2';
+    model.safetensors | gpt2 | {} | me/model | | 'me/model': model_type 'gpt2' is not
     pytorch_model.bin | bert | {} | me/model | | has its weights as a pickle alone
     tf_model.h5 | bert | {} | me/model | | has no weights .*that are read here; it has .*tf_model.h5
     adapter_config.json | bert | {} | me/model | | is a PEFT adapter

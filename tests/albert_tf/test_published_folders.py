@@ -254,7 +254,7 @@ REFUSED = table(r"""
     {"config.json": {"quantization_config": {"bits": 4}}}               | config.json': quantization_config {'bits': 4} is
     {"config.json": {"auto_map": {"AutoModel": "x.X"}, "rope": 1}}      | key 'rope' of a model with code
     {"config.json": {"hidden_sizes": 1}}                                | unknown configuration key 'hidden_sizes'; did you
-    {"config.json": {"model_type": "distilbert", "hidden_size": "..."}} | config.json': not supported: distilbert
+    {"config.json": {"model_type": "distilbert", "hidden_size": "..."}} | model_type 'distilbert' is not supported
     {"config.json": {"model_type": "...", "hidden_size": "...", "architectures": ["X"]}} | ; it describes a X
     {"config.json": {"sbert_ce_default_activation_function": "x.Y"}}    | the activation x.Y is not known
     {"model.safetensors": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"} | model.safetensors' is a Git
@@ -290,7 +290,7 @@ MODULES = table(r"""
     [["Pooling", {}]]   | {"tokenizer_config.json": "[]"}            | tokenizer_config.json' holds no JSON object
     [["Pooling", {}]]   | {"added_tokens.json": "{\"x\": \"y\"}"}  | is not as transformers and the `tokenizers` library
     [["Pooling", {}]]   | {"task.json": "\"x\""}                   | task.json' holds no JSON object
-    [["Pooling", {}]]   | {"config.json": {"model_type": ["bert"]}}  | model_type must be a text
+    [["Pooling", {}]]   | {"config.json": {"model_type": ["bert"]}}  | model_type \['bert'\] is not
     [["Pooling", {}]]   | {"sentence_bert_config.json": {"query_length": 9}} | query_length 9 is not
     [["Pooling", {}]]   | {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}} | model_type 'SparseEncoder'
     [["Pooling", {}]]   | {"config_sentence_transformers.json": {"default_prompt_name": "x"}} | 'x' is none of its prompts
