@@ -4,7 +4,7 @@ from pathlib import Path
 import keras
 
 from albert_tf.checkpoints.formats import check_tokenizer_fits, save, save_tokenizer
-from albert_tf.checkpoints.long_rows import for_long_rows
+from albert_tf.checkpoints.resizing import for_long_rows
 from albert_tf.loading import load
 from albert_tf.model_files import TASK_FILE
 from tfrecords.base import files
@@ -14,7 +14,7 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, **row
     """Writes a model in the format `to`, with its class names and tokenizer; returns the model.
 
     A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only the format "keras" keeps pooling and task
-    settings; other formats keep its encoder. `rows` are arguments of `long_rows.for_long_rows`.
+    settings; other formats keep its encoder. `rows` are arguments of `for_long_rows`.
     """
     loaded = load(source)
     if loaded.tokenizer is not None:

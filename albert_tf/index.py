@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from albert_tf.answers import similarity, unit
-from albert_tf.base.libraries import check_libraries
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
 from albert_tf.index_files import ABOUT, about_index
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
-from tfrecords.base.errors import UserError, check_counts
+from tfrecords.base.errors import UserError, check_counts, check_libraries
 from tfrecords.base.script import progress_bar
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import keras
 from absl import logging
 
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.config_heads import class_names
 from albert_tf.checkpoints.depth import at_depth
+from albert_tf.checkpoints.huggingface import class_names
 from albert_tf.checkpoints.keras_hub import folder_preprocessor, read_preprocessor, read_task
 from albert_tf.checkpoints.sentence_folders import (
     MODULES,

@@ -1,6 +1,7 @@
 """The base class of models: export, saving and LoRA."""
 
 import os
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -10,7 +11,6 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.base.layers import NO_QUANTIZATION, plain, whole
-from albert_tf.base.traced import traced_functions
 from albert_tf.base.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError, check_counts
 from tfrecords.base.files import check_format
@@ -273,3 +273,45 @@ def has_adapters(model: keras.Model) -> bool:
 
 def _with_adapters(model: keras.Model) -> list[keras.layers.Dense]:
     return [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]
+
+
+# What Keras stores in layers and models, and does not compute with. Private names are excluded, too.
+_OF_KERAS = {*vars(keras.Model(name="model")), "optimizer", "stop_training", "stop_evaluating", "stop_predicting"}
+_PLAIN = (bool, int, float, str, types.FunctionType)
+
+
+class _Traced:
+    """Functions by key, with the state of the layers from which they were traced.
+
+    It holds the variables, too, so that no other variable gets the `id` of one of them.
+    """
+
+    def __init__(self, state: list[tuple], variables: list[keras.Variable]):
+        self.state, self.variables, self.functions = state, variables, dict[Any, Callable]()
+
+
+def traced_functions(model: keras.Model) -> dict[Any, Callable]:
+    """Returns the functions that were traced from a model, by key; callers add theirs.
+
+    If what a layer computes or trains has changed since the last call, the dict is empty, and Keras makes its own
+    functions again, too.
+    """
+    layers = model._flatten_layers()
+    variables = [one for layer in layers for one in (*layer._trainable_variables, *layer._non_trainable_variables)]
+    state = [*map(_state, layers), *((id(one), one.trainable) for one in variables)]
+    traced = getattr(model, "_traced", None)
+    if traced is None or traced.state != state:
+        model._traced = traced = _Traced(state, variables)
+        model.train_function = model.test_function = model.predict_function = None
+    return traced.functions
+
+
+def _state(layer: keras.layers.Layer) -> tuple:
+    values = vars(layer)
+    names = [name for name in values.keys() - _OF_KERAS if name[0] != "_"]
+    attributes = {
+        name: value
+        for name in names
+        if isinstance(value := values[name], _PLAIN) or hasattr(type(value), "__dataclass_fields__")
+    }
+    return type(layer), layer.trainable, layer.dtype_policy.name, attributes

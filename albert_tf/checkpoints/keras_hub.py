@@ -11,12 +11,11 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.base.libraries import check_libraries
 from albert_tf.checkpoints.untrusted import check_claims, check_classes, check_hdf5, json_objects
 from albert_tf.checkpoints.variables import Source, build_model, fill, named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, check_libraries, first_line
 from tfrecords.base.files import read_json, read_object
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in

@@ -11,8 +11,8 @@ from absl import logging
 
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.formats import load_keras, save_keras
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.compression.distillation import Lesson, TextDistillation, lessons_of, resolved
 from albert_tf.compression.likeness import Likeness
 from albert_tf.compression.settings import CORPUS, CompressSettings

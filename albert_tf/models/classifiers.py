@@ -11,8 +11,7 @@ from albert_tf.base.fit_data import check_classes
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name, check_shapes
-from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.early_exit import EarlyExitModel
+from albert_tf.models.early_exit import DenseHeadModel, EarlyExitModel
 from tfrecords.base.errors import UserError, check_counts
 
 _BINARY = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)

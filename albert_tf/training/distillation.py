@@ -5,7 +5,7 @@ import os
 import keras
 from keras import ops
 
-from albert_tf.checkpoints.vocabulary import keep_pieces
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.hub import find_model
 from albert_tf.loading import load
 from albert_tf.model_files import load_task

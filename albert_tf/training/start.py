@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import keras
 
 from albert_tf import loading
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of, named_variables
-from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.config import AlbertConfig, read_config
 from albert_tf.extension import begins_plain
 from albert_tf.hub import find_model

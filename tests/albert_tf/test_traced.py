@@ -7,8 +7,7 @@ import tensorflow as tf
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertEncoder
-from albert_tf.base.model import has_adapters
-from albert_tf.base.traced import traced_functions
+from albert_tf.base.model import has_adapters, traced_functions
 from albert_tf.loaded import Loaded
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import CONFIG, PIECES

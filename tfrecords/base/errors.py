@@ -1,6 +1,7 @@
 """The exception for wrong input that the user can correct."""
 
 import difflib
+import importlib.util
 import numbers
 from collections.abc import Iterable
 from typing import Any
@@ -52,6 +53,12 @@ def check_counts(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise UserError(f"{name}={value!r} must be a whole number of 1 or more")
+
+
+def check_libraries(asker: str, **packages: str) -> None:
+    """Raises UserError if a library that `asker` needs is missing; `packages` maps module names to PyPI names."""
+    if missing := [package for module, package in packages.items() if importlib.util.find_spec(module) is None]:
+        raise UserError(f"{asker} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
