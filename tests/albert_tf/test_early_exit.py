@@ -25,11 +25,6 @@ def classifier():
     return make("classifier", True)
 
 
-def test_without_early_exit_there_are_no_exits():
-    model = make("classifier", False)
-    assert model.exit_heads == [] and not isinstance(model(FEATURES, training=True), list)
-
-
 def test_every_step_has_its_head_and_the_last_is_the_models(model, exits):
     assert len(model.exit_heads) == 4 and model.exit_heads[-1] is model.head
     assert_array_equal(exits[-1], model(FEATURES))

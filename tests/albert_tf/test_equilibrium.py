@@ -126,17 +126,3 @@ def test_what_does_not_contract_says_so_and_gives_the_iterate_that_moves_least(k
     assert (solution.residual > 1e-3).all() and solution.steps.tolist() == [12, 12]
     assert_allclose(solution.residual, moves.min(axis=0), rtol=1e-3)
     assert_allclose(solution.state, seen[best, np.arange(2)], atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", SOLVERS)
-def test_an_answer_that_is_not_finite_is_no_answer_and_spoils_no_other(kind):
-    def function(z):
-        return ops.where(z > 10, z * float("inf"), 0.5 * z + 1)
-
-    start = np.array([[0.0], [100.0]], "float32")
-    solution = solved(function, start, each_its_own(2), Solver(kind, 1e-5, 30))
-    assert_allclose(solution.state, [[2.0], [100.0]], atol=1e-4)
-    assert solution.residual[0] < 1e-5 and np.isinf(solution.residual[1])
-    assert solution.steps[1] == 30
-    fixed = solve(function, start, each_its_own(2), Solver(kind, 0.0, 4))
-    assert np.isfinite(fixed.residual[0]) and np.isinf(fixed.residual[1])

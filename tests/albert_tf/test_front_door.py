@@ -110,13 +110,6 @@ def test_similarity_is_of_texts_or_vectors_and_as_the_folder_says(embedder):
         assert_allclose(other.similarity(TEXTS, TEXTS), scores, atol=1e-5)
 
 
-def test_show_progress_counts_on_stderr(embedder, capfd):
-    embedder.encode(TEXTS, batch_size=2)
-    assert capfd.readouterr().err == ""
-    embedder.encode(TEXTS, batch_size=2, show_progress=True)
-    assert "2/2" in capfd.readouterr().err
-
-
 def test_a_saved_folder_loads_to_the_bit_with_its_labels_and_card(place, tmp_path):
     loaded = loading.load(place / "classifier", labels=["dull", "fine"])
     loaded.task.update(metrics={"accuracy": 0.5}, max_seq_length=16)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
@@ -121,48 +121,3 @@ def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
             # 0.88: of a normal distribution cut at two deviations.
             expected = 0.02 * 0.88 / math.sqrt(2 * depth)
             assert np.std(half.output_dense.kernel) == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.slow
-def test_it_gives_what_modernbert_of_transformers_gives():
-    """With global attention in every layer; its first layer has no norm of its own, ours finds nothing to do there."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    torch.manual_seed(0)
-    sizes = dict(vocab_size=40, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=12)
-    theirs = transformers.ModernBertModel(
-        transformers.ModernBertConfig(
-            **sizes, layer_types=["full_attention"] * 3, norm_eps=1e-9, pad_token_id=0, max_position_embeddings=600,
-            initializer_range=0.3, rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 160000.0}},
-        )
-    ).eval()  # fmt: skip
-    modern = dict(norm_position="pre", feed_forward="glu", position_type="rotary", use_bias=False, sharing="none")
-    config = AlbertConfig(
-        **sizes, **modern, embedding_size=16, rotary_theta=160000.0, hidden_act="gelu_erf", layer_norm_eps=1e-9
-    )
-    encoder = AlbertEncoder(config, pooler=False)
-    tensors = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
-    tensors["layers.0.attn_norm.weight"] = np.ones(16, "float32")
-    values = {
-        "embeddings/word_embeddings": tensors["embeddings.tok_embeddings.weight"],
-        "embeddings/token_type_embeddings": np.zeros((2, 16)),
-        "embeddings/layer_norm/gamma": tensors["embeddings.norm.weight"],
-        "final_norm/gamma": tensors["final_norm.weight"],
-    }
-    halves = (("attention", "attn", "Wqkv", "query key value"), ("feed_forward", "mlp", "Wi", "intermediate gate"))
-    for i, (half, part, first, names) in itertools.product(range(3), halves):
-        source, target, names = f"layers.{i}.{part}", f"{half}_{i}", names.split()
-        kernels = np.split(tensors[f"{source}.{first}.weight"], len(names))
-        for name, kernel in zip([*names, "output"], [*kernels, tensors[f"{source}.Wo.weight"]], strict=True):
-            values[f"{target}/{name}/kernel"] = kernel.T
-        values[f"{target}/layer_norm/gamma"] = tensors[f"{source}_norm.weight"]
-    variables = named_variables(encoder)
-    assert variables.keys() == values.keys()
-    for name, variable in variables.items():
-        variable.assign(values[name])
-    ids = RNG.integers(1, 40, (2, 520))
-    mask = (np.arange(520) < np.array([[520], [77]])).astype("int64")
-    with torch.no_grad():
-        expected = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).last_hidden_state.numpy()
-    found = np.asarray(encoder({"input_ids": ids.astype("int32"), "input_mask": mask})["sequence_output"])
-    assert_allclose(found[mask > 0], expected[mask > 0], atol=1e-5)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertClassifier, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.sharing import share_blocks, unshare_blocks
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.depth_cases import FEATURES, TEXTS, alike, small
+from tests.albert_tf.depth_cases import FEATURES, alike, small
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
 
@@ -95,14 +95,6 @@ def test_what_has_no_steps_is_not_unshared():
         unshare_blocks(AlbertEncoder(small(num_hidden_layers=3, equilibrium_solver="fixed_point")))
 
 
-def test_heads_and_what_else_the_modern_block_has_come_along():
-    modern = {"feed_forward": "glu", "norm": "rms_norm", "norm_position": "pre", "use_bias": False}
-    model = AlbertClassifier(unshared(3, **modern), 2)
-    config = small(num_hidden_layers=3, depth_lora_rank=FULL, step_signal="learned", **modern)
-    other = share_blocks(model, config)
-    assert_allclose(other(TEXTS), model(TEXTS), atol=1e-4)
-
-
 OTHERS = table("""
     {"num_hidden_layers": 4}                           | the model runs 3 blocks, its new configuration 4
     {"num_hidden_layers": 3, "hidden_size": 32}        | hidden_size 32 .model: 16.
@@ -114,11 +106,3 @@ OTHERS = table("""
 def test_another_model_is_refused(changes, message):
     with refused(message):
         share_blocks(AlbertEncoder(small(sharing="none", num_hidden_layers=3)), small(**json.loads(changes)))
-
-
-def test_the_configuration_says_whether_it_walks_to_an_equilibrium():
-    plain, solved = (small(num_hidden_layers=3, equilibrium_solver=solver) for solver in ("none", "fixed_point"))
-    looped = AlbertEncoder(plain.replace(sharing="none"), walk="loop")
-    assert share_blocks(AlbertEncoder(solved), plain).walk == "unrolled"
-    assert share_blocks(looped, plain).walk == "loop"
-    assert share_blocks(looped, solved).walk == "equilibrium"

@@ -142,25 +142,6 @@ def test_frozen_stays_frozen(kind, way, tmp_path):
     assert "frozen" not in made(kind).get_config(), "what is not frozen has the configuration of before"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.few(1)
-def test_a_frozen_encoder_goes_on_from_a_file_as_if_never_interrupted(kind, tmp_path):
-    straight, model = (freeze(made(kind), "encoder") for _ in range(2))
-    frozen = [np.array(variable) for variable in model.encoder.weights]
-    for one in (straight, model):
-        one.compile()
-    train(straight, kind, steps=2)
-    train(model, kind)
-    again = of_file(model, tmp_path)
-    train(again, kind)
-    assert_equal(again, straight)
-    for ours, theirs in zip(again.optimizer.variables, straight.optimizer.variables, strict=True):
-        if len(theirs.shape):
-            assert_array_equal(ours, theirs)
-    for before, now in zip(frozen, again.encoder.weights, strict=True):
-        assert_array_equal(now, before)
-
-
 def test_an_encoder_that_is_made_frozen_does_not_train():
     model = AlbertClassifier(AlbertEncoder(CONFIG, trainable=False), 2)
     assert len(model.trainable_variables) == 2

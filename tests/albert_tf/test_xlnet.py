@@ -10,8 +10,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.tasks.rows import FeatureRows, RaggedArray
-from albert_tf.training.batches import predict
 from tests.albert_tf import depth_cases, xlnet_reference
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
@@ -193,20 +191,3 @@ def test_features_that_do_not_fit_are_named(changes, features, message):
     if changes:
         with refused("needs position_type 'relative', not 'absolute'"):
             XlnetPretrainer(encoder)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "mixed_bfloat16"])
-def test_half_precision_masks_as_well(dtype):
-    half, exact = (XlnetPretrainer(AlbertEncoder(small(), pooler=False, dtype=one)) for one in (dtype, "float32"))
-    exact.set_weights(half.get_weights())
-    halves, floats = (np.asarray(one(FEATURES | MEMORY)["masked_lm_logits"], "float32") for one in (half, exact))
-    assert np.isfinite(halves).all()
-    assert np.abs(halves - floats).max() < 0.1 * np.abs(floats).max()
-
-
-def test_rows_are_predicted_whose_batch_leaves_a_memory():
-    ids = RaggedArray(np.tile([5, 6, 4, 3], 5), np.arange(0, 21, 4))
-    ones, zeros = (RaggedArray(np.full(20, number, "int32"), ids.splits) for number in (1, 0))
-    rows = FeatureRows({"input_ids": ids, "input_mask": ones, "segment_ids": zeros}, {}, 0)
-    found = predict(pretrainer(memory_length=2), rows, 5, 8)
-    assert len(found) == 5 and set(found[4]) == {"masked_lm_logits"}
