@@ -86,6 +86,7 @@ class Extension:
     outputs: ClassVar[tuple[str, ...]] = ()  # outputs of every batch from `report`, for which all tokens are computed
     no_exits: ClassVar[str] = ""  # why rows cannot leave early with it
     lists_steps: ClassVar[bool] = False  # a loop over depth has to be unrolled
+    changes_input: ClassVar[bool] = False  # blocks do not read the previous step's state
     packs: ClassVar[bool] = True  # several examples may share a row
     draws: ClassVar[bool] = False  # each training batch has random draws
     for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations

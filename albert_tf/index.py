@@ -263,5 +263,13 @@ def identity(loaded: "Loaded") -> str:
     return state.hexdigest()
 
 
+def key_of(model: str, texts: Sequence[str]) -> str:
+    """Returns a SHA-256 of texts and of `model`, a string that identifies their encoder."""
+    state = hashlib.sha256(model.encode())
+    for text in texts:
+        state.update(text.encode() + b"\0")
+    return state.hexdigest()
+
+
 def _encoded(encode: Any, similarity: str, texts: Sequence[str], **options: Any) -> np.ndarray:
     return encode(texts, normalize=similarity == "cosine", **options)

@@ -29,12 +29,14 @@ class MiningSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Your data": "data_file text_column second_text_column encoding passages passage_column",
-        "Which passages": "num_negatives relative_margin range_max",
+        "Which passages": "num_negatives relative_margin range_min range_max",
     }
 
     model: str = setting(help="embedder that ranks the passages: a folder, a .keras file or a published model")
     data_file: str = setting(help="table of anchors and positives: .csv, .tsv, JSON lines or .parquet")
-    output_file: str = setting(help="table to write: .csv or .tsv")
+    output_file: str = setting(
+        help="table to write: .csv or .tsv; a killed run leaves hidden .f32 files next to it, from which it goes on"
+    )
     text_column: str = setting("", help="column of the anchors; empty: anchor, query, question or the like")
     second_text_column: str = setting("", help="column of the positives; empty: positive, answer, passage or the like")
     encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
@@ -48,11 +50,12 @@ class MiningSettings(CheckedSettings):
         at_least=0,
         below=1,
     )
+    range_min: int = setting(0, help="number of the most similar passages below the margin to skip", at_least=0)
     range_max: int = setting(
         100,
         help="number of the most similar passages that are candidates, besides the anchor's own; those above the "
         "margin count too",
-        at_least=1,
+        above="range_min",
     )
     batch_size: int = setting(64, help="texts a batch", at_least=1)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
@@ -61,8 +64,11 @@ class MiningSettings(CheckedSettings):
         super().__post_init__()
         if ending(Path(self.output_file)) not in _ENDINGS:
             raise UserError(f"--output_file={self.output_file} must end in {' or '.join(_ENDINGS)}")
-        if self.range_max < self.num_negatives:
-            raise UserError(f"--range_max={self.range_max} is below --num_negatives={self.num_negatives}")
+        if self.range_max - self.range_min < self.num_negatives:
+            raise UserError(
+                f"--range_max={self.range_max} leaves fewer than --num_negatives={self.num_negatives} passages after "
+                f"--range_min={self.range_min}"
+            )
         for flag in ("data_file", "passages"):
             if (given := getattr(self, flag)) and Path(given).resolve() == Path(self.output_file).resolve():
                 raise UserError(f"--output_file={self.output_file} is --{flag}, which it would replace; give another")

@@ -1,13 +1,15 @@
 """Finds hard negatives for pairs by exact search."""
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.index import exact_nearest
+from albert_tf.index import exact_nearest, identity, key_of
 from albert_tf.loading import load
 from albert_tf.tasks.tables.columns import find_column, optional_column
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of
@@ -20,36 +22,52 @@ from tfrecords.base.script import progress_bar
 if TYPE_CHECKING:
     from albert_tf.mine_negatives import MiningSettings
 
-# Rows that are searched at a time.
-_ROWS = 4096
+# Texts that are encoded between two writes, and rows that are searched at a time.
+_CHUNK, _ROWS = 2048, 4096
 
 
 def mine(settings: "MiningSettings", pairs: PairData) -> Path:
-    """Writes a table of pairs with hard negatives and returns its path."""
+    """Writes a table of pairs with hard negatives and returns its path; a killed run resumes."""
     output = Path(settings.output_file)
     files.make_output_dir(output.parent)
     examples = list(pairs.examples("train") or ())
     passages = _passages(settings) if settings.passages else [one.texts[1] for one in examples]
     passages = list(dict(zip(keys_of([PairExample((text,)) for text in passages])[:, 0].tolist(), passages)).values())
-    loaded, options = load(settings.model), {"batch_size": settings.batch_size, "show_progress": True}
+    loaded = load(settings.model)
+    model, width = identity(loaded), loaded.embedder.dimensions
     # Passages come first; a positive that is a passage too is encoded once.
-    documents = list(dict.fromkeys([*passages, *(one.texts[1] for one in examples)]))
-    queries = list(dict.fromkeys(one.texts[0] for one in examples))
-    of_documents, of_queries = loaded.encode_document(documents, **options), loaded.encode_query(queries, **options)
-    places = [{text: number for number, text in enumerate(texts)} for texts in (queries, documents)]
-    anchors = of_queries[[places[0][one.texts[0]] for one in examples]]
-    positives = of_documents[[places[1][one.texts[1]] for one in examples]]
+    sides = {
+        "documents": (loaded.encode_document, list(dict.fromkeys([*passages, *(one.texts[1] for one in examples)]))),
+        "anchors": (loaded.encode_query, list(dict.fromkeys(one.texts[0] for one in examples))),
+    }
+    paths = {
+        name: output.with_name(f".{output.name}.{key_of(f'{model} {name}', texts)[:16]}.{name}.f32")
+        for name, (_, texts) in sides.items()
+    }
+    # Those of a killed run on other texts or with another model are of no use.
+    for path in _stored(output) - set(paths.values()):
+        path.unlink()
+    vectors = {
+        name: _vectors(partial(encode, batch_size=settings.batch_size), texts, paths[name], name, width)
+        for name, (encode, texts) in sides.items()
+    }
+    places = {name: {text: number for number, text in enumerate(texts)} for name, (_, texts) in sides.items()}
+    anchors = vectors["anchors"][[places["anchors"][one.texts[0]] for one in examples]]
+    positives = vectors["documents"][[places["documents"][one.texts[1]] for one in examples]]
     found = hard_negatives(
-        anchors, positives, of_documents[: len(passages)], _own(examples, passages),
-        settings.num_negatives, settings.relative_margin, settings.range_max,
+        anchors, positives, vectors["documents"][: len(passages)], _own(examples, passages),
+        settings.num_negatives, settings.relative_margin, settings.range_min, settings.range_max,
     )  # fmt: skip
     rows = [(*one.texts, *(passages[n] for n in row)) for one, row in zip(examples, found) if row is not None]
     if not rows:
         raise UserError(
             f"no row of '{settings.data_file}' has {settings.num_negatives} passages below the margin among the "
-            f"{settings.range_max} nearest; give more --passages, a lower --num_negatives or a higher --range_max"
+            f"{settings.range_max} nearest; give more --passages, a lower --num_negatives or a higher --range_max; "
+            "the vectors stay for the next run"
         )
     write_table(output, [*pairs.columns, *_new_names(pairs.columns, settings.num_negatives)], rows)
+    for path in _stored(output):
+        path.unlink()
     print(f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} of {len(passages):,} passages each")
     if left := len(examples) - len(rows):
         fix = "; a higher --range_max may find more" * (settings.range_max < len(passages))
@@ -62,6 +80,11 @@ def _new_names(taken: Sequence[str], number: int) -> list[str]:
     return list(itertools.islice((name for name in names if name not in taken), number))
 
 
+def _stored(output: Path) -> set[Path]:
+    name = re.compile(rf"\.{re.escape(output.name)}\.[0-9a-f]{{16}}\.[a-z]+\.f32")
+    return {path for path in output.parent.glob(".*.f32") if name.fullmatch(path.name)}
+
+
 def hard_negatives(
     anchors: np.ndarray,
     positives: np.ndarray,
@@ -69,13 +92,14 @@ def hard_negatives(
     own: Sequence[Sequence[int]],
     number: int,
     relative_margin: float,
+    range_min: int = 0,
     range_max: int = 100,
 ) -> list[list[int] | None]:
     """Returns the passage numbers of each anchor's hard negatives, the most similar first; None if there are too few.
 
     Vectors are float32 [rows, dimensions] of length 1. `own` lists the passages to exclude for an anchor, such as its
     positives. Candidates are those of the `range_max` nearest others whose cosine is at most (1 -
-    `relative_margin`) times the positive's.
+    `relative_margin`) times the positive's, without the first `range_min` of them.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]
@@ -91,7 +115,7 @@ def hard_negatives(
         for limit, excluded, cosines, best in zip(limits[part], map(set, own[part]), *nearest):
             others = [place for place in zip(cosines, best.tolist()) if place[1] not in excluded][:range_max]
             below = [place for cosine, place in others if cosine <= limit]
-            chosen = below[:number]
+            chosen = below[range_min : range_min + number]
             found.append(chosen if len(chosen) == number else None)
     return found
 
@@ -119,3 +143,17 @@ def _passages(settings: "MiningSettings") -> list[str]:
     column = column or find_column(path, table.columns, "text", "passage_column")
     table = table.require([column], "say which is meant by --passage_column")
     return [text_of(table, row, column) for row in table.rows]
+
+
+def _vectors(
+    encode: Callable[[list[str]], np.ndarray], texts: list[str], path: Path, name: str, width: int
+) -> np.ndarray:
+    done = path.stat().st_size // (4 * width) if path.is_file() else 0
+    with open(path, "ab") as file, progress_bar(total=len(texts), initial=done, unit="text", desc=name) as bar:
+        file.truncate(done * 4 * width)
+        for start in range(done, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            file.write(np.ascontiguousarray(encode(chunk), "float32").tobytes())
+            file.flush()
+            bar.update(len(chunk))
+    return np.fromfile(path, np.float32).reshape(-1, width)

@@ -48,6 +48,12 @@ class Lesson(NamedTuple):
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
     """Returns the nonzero weights of loss terms by name; raises UserError if the teacher does not support a term."""
     config = encoder_of(teacher).config
+    is_read_as_it_is = config.norm_position == "post" and not any(one.changes_input for one in config.extensions)
+    if settings.relations_weight and not is_read_as_it_is:
+        raise UserError(
+            f"--relations_weight={settings.relations_weight:g} compares the values that the last block computes of the "
+            "state before it, which this model's blocks do not read as it is; leave it out"
+        )
     # XLNet, whose [CLS] is last, predicts words from position queries, which rows of text lack.
     can_words = isinstance(teacher, AlbertPretrainer) and not config.spec.last_token
     if not can_words and settings.words_weight and (given := settings.given(["words_weight"])):
@@ -107,7 +113,7 @@ class TextDistillation(Training):
     def new_model(self) -> keras.Model:
         settings = self.settings
         weights = lessons_of(settings, self.lesson.teacher)
-        model = TextStudent(self.lesson.student(), weights, dtype=settings.dtype_policy)
+        model = TextStudent(self.lesson.student(), weights, settings.map_states, dtype=settings.dtype_policy)
         optimizer = create_optimizer(
             "adamw",
             settings.learning_rate,

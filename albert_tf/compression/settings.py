@@ -11,7 +11,7 @@ BLOCKS = ("mean", "best")
 # The value of --vocab_from for the training text.
 CORPUS = "corpus"
 # The loss terms of a student, by the names of their weights in the settings.
-LESSONS = ("vectors", "similarities", "states", "words")
+LESSONS = ("vectors", "similarities", "states", "relations", "words")
 # Settings that a resumed distillation may change.
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "vocab_from", "cache_gb", "max_hours", "strategy"),
@@ -124,11 +124,17 @@ class CompressSettings(TrainerSettings):
         help="weight in the loss of the squared difference of every step's hidden states, relative to the model's",
         at_least=0,
     )
+    relations_weight: float = setting(
+        0.0, help="weight in the loss of the divergence of the last step's value relations, as in MiniLM", at_least=0
+    )
     words_weight: float = setting(
         1.0,
         help="weight in the loss of the divergence of the masked words' distributions, for models with a "
         "masked-LM head",
         at_least=0,
+    )
+    map_states: bool = setting(
+        False, help="multiply hidden states, except the last step's, by a learned matrix before they are compared"
     )
     cache_gb: float = setting(
         8.0,
@@ -150,6 +156,8 @@ class CompressSettings(TrainerSettings):
         super().__post_init__()
         if self.energy and self.embedding_size != -1:
             raise UserError("--energy and --embedding_size both say how narrow the embeddings become; give one")
+        if self.map_states and not self.states_weight:
+            raise UserError("--map_states is of the lesson of states, which --states_weight=0 leaves out")
         if bool(self.task) != bool(self.data_dir):
             raise UserError("--task and --data_dir belong together: whose texts to learn from, and where its files are")
         if bool(self.text) == bool(self.task):

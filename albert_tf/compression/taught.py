@@ -43,7 +43,7 @@ def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: in
 
 def can_be_kept(lessons: list[str]) -> bool:
     """Returns whether the teacher's outputs for the loss terms `lessons` are small enough to store."""
-    return "words" not in lessons
+    return not {"relations", "words"} & set(lessons)
 
 
 def taught(

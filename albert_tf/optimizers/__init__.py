@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from albert_tf.base.learning_rate import scale_learning_rate
 from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
@@ -18,6 +19,7 @@ __all__ = [
     "Muon",
     "WarmupPolynomialDecay",
     "create_optimizer",
+    "scale_learning_rate",
 ]
 
 

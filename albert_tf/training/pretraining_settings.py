@@ -1,8 +1,8 @@
 import dataclasses
-import math
 from pathlib import Path
 from typing import ClassVar
 
+from albert_tf.base.learning_rate import scale_learning_rate
 from albert_tf.choices import GRADIENT_NORMS, MAX_SEED, OPTIMIZERS
 from albert_tf.config import AlbertConfig
 from albert_tf.registry import WALKS
@@ -190,9 +190,10 @@ class PretrainingSettings(TrainerSettings):
 
     @property
     def peak_learning_rate(self) -> float:
-        """The rate after warm-up, scaled by the square root of the batch size (google-research/albert issue 111)."""
-        reference = self.learning_rate_batch_size or self.train_batch_size
-        return self.learning_rate * math.sqrt(self.train_batch_size / reference)
+        """The rate after warm-up, scaled if `learning_rate_batch_size` is set."""
+        if not self.learning_rate_batch_size:
+            return self.learning_rate
+        return scale_learning_rate(self.learning_rate, self.train_batch_size, self.learning_rate_batch_size)
 
 
 def shrunk(

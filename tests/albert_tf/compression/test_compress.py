@@ -59,14 +59,14 @@ def test_a_teacher_with_dropout_is_known_again_by_its_weights():
 
 
 @pytest.mark.slow
-def test_words_of_a_pretrained_model_and_fewer_pieces(settings, tokenizer, tmp_path):
+def test_words_and_relations_of_a_pretrained_model_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
     teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
-    flags = f"--model={teacher} --output_dir={tmp_path}/out"
-    flags += " --num_train_steps=3 --save_checkpoints_steps=3 --vocab_from=corpus --block=best"
+    flags = f"--model={teacher} --output_dir={tmp_path}/out --relations_weight=1"
+    flags += " --num_train_steps=3 --save_checkpoints_steps=3 --vocab_from=corpus --map_states --block=best"
     folder = running.run(changed(settings, flags))
     loaded = load(folder)
     assert isinstance(loaded.model, AlbertPretrainer)
-    assert "words" in (folder / "text_phase" / "history.csv").read_text().splitlines()[0]
+    assert "relations,words" in (folder / "text_phase" / "history.csv").read_text().splitlines()[0]
     assert not set(UNREAD) & set(loaded.tokenizer.pieces) and set(WORDS) <= set(loaded.tokenizer.pieces)
     assert loaded.model.encoder.config.vocab_size == loaded.tokenizer.vocab_size < len(PIECES)
 
@@ -98,6 +98,7 @@ embedder | --embedding_size=0 --plan=none --lora_rank=16 => nothing of .* would 
 embedder | --train_batch_size=60 --gradient_accumulation_steps=4 --held_out_rows=21 => a batch of .* rows in 4 par
 embedder | --held_out_rows=500 => different texts are too few to hold out 500
 embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25.*--model=longer
+pre-norm | --relations_weight=1 => --relations_weight=1 compares the values
 classifier | --states_weight=0 => can teach has a weight; give --states_weight=1
 bare | => holds no tokenizer; put its vocabulary
 """

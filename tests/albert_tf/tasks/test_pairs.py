@@ -346,7 +346,7 @@ def test_an_empty_prompt_replaces_the_default_one():
     assert task.describe()["prompts"] == {"all": "nine ", "query": ""}
 
 
-def test_mining_writes_rows_for_training(settings, start):
+def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch):
     given = mining("question,answer")
     whole = mine(given, open_pairs(given)).read_text()
     assert whole.startswith("question,answer,negative_1,negative_2\n")
@@ -354,10 +354,29 @@ def test_mining_writes_rows_for_training(settings, start):
     assert len(mined.columns) == 4 and mined.rows >= 3
     assert {len(set(example.texts)) for example in mined.examples("train")} == {3}
     assert not [path for path in start.parent.iterdir() if path.name.startswith(".")]
+    encode, calls = Loaded.encode_document, []
+
+    def counted(self, texts, **options):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(albert_tf.mining, "_CHUNK", 12)
+    monkeypatch.setattr(Loaded, "encode_document", counted)
+    with pytest.raises(KeyboardInterrupt):
+        mine(given, open_pairs(given))
+    calls.append(0)
+    assert mine(given, open_pairs(given)).read_text() == whole
+    # Twenty-four of thirty passages were there. The positives are passages, which are encoded once.
+    assert calls[4:] == [6]
 
 
-def test_mining_keeps_negatives_that_are_there(settings, start, capsys):
+def test_mining_keeps_negatives_that_are_there_and_leaves_no_files(settings, start, capsys):
     given = mining("anchor,positive,negative_1", text_column="anchor")
+    # One of a killed run on other texts, and one that is none.
+    for name in (f".mined.csv.{'0' * 16}.passages.f32", ".mined.csv.other.f32"):
+        Path(name).write_bytes(bytes(8))
     mine_negatives.main(given)
     assert Path("mined.csv").read_text().startswith("anchor,positive,negative_1,negative_2,negative_3\n")
     # What is proposed next reads the same columns, and writes elsewhere than into the model's folder.
@@ -365,3 +384,4 @@ def test_mining_keeps_negatives_that_are_there(settings, start, capsys):
     assert said in capsys.readouterr().err
     rows = list(open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0)).examples("train"))
     assert rows and all(one.texts[2] == "one of two" and len(set(one.texts)) == 4 for one in rows)
+    assert [path.name for path in start.parent.glob(".*")] == [".mined.csv.other.f32"]
