@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, WRITTEN_FORMATS
-from albert_tf.hub import check_model
+from albert_tf.loading.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_export, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
@@ -43,7 +43,7 @@ def main(settings: ConvertSettings) -> None:
         raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
     check_model(settings.input, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.conversion import convert
+    from albert_tf.loading.conversion import convert
 
     rows = {
         "count": settings.max_positions,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP
-from albert_tf.hub import check_model, find_model, is_preset
-from albert_tf.model_files import load_task
+from albert_tf.loading.hub import check_model, find_model, is_preset
+from albert_tf.loading.model_files import load_task
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.resolving import check_labelled_file
 from albert_tf.tasks.tables.data_file import FileOptions

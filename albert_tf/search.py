@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, VECTORS
-from albert_tf.hub import check_model
-from albert_tf.index_files import saved_source
+from albert_tf.embeddings.index_files import saved_source
+from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.columns import find_column
 from albert_tf.tasks.tables.folders import SUFFIXES
 from albert_tf.tasks.tables.lines import read_lines
@@ -71,8 +71,8 @@ def main(settings: SearchSettings) -> None:
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.index import index_folder, open_index
-    from albert_tf.loading import load
+    from albert_tf.embeddings.index import index_folder, open_index
+    from albert_tf.loading.load import load
 
     if settings.text_file:
         folder, loaded = index_folder(settings.index_dir), load(model)

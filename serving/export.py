@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albert_tf.hub import check_model
+from albert_tf.loading.hub import check_model
 from serving.export_settings import ExportSettings, read_calibration
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.tokenizers.finding import check_tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 __all__ = ["ExportSettings", "export"]
 

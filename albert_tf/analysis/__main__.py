@@ -8,7 +8,7 @@ import dataclasses
 
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
-from albert_tf.published import PAPER
+from albert_tf.config.published import PAPER
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting

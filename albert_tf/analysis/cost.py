@@ -4,10 +4,10 @@ import math
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension, RowCost, WeightLayer
+from albert_tf.config.extension import Extension, RowCost, WeightLayer
+from albert_tf.config.other_depths import at_depth
+from albert_tf.config.published import PAPER
 from albert_tf.layers.depth import plan
-from albert_tf.other_depths import at_depth
-from albert_tf.published import PAPER
 from tfrecords.base.errors import UserError
 
 

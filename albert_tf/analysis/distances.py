@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from tfrecords.base.files import replacing
 from tfrecords.base.plotting import fonts_for, legend_beside
 

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.untrusted import check_keras_file
-from albert_tf.model_files import MODEL_FILE, detect
+from albert_tf.loading.model_files import MODEL_FILE, detect
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json

@@ -24,9 +24,10 @@ from albert_tf.checkpoints.variables import (
     mentions,
 )
 from albert_tf.config import AlbertConfig
+from albert_tf.config.published import MPNET
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import weights_file
+from albert_tf.loading.model_files import weights_file
 from albert_tf.models.classifiers import (
     AlbertClassifier,
     AlbertMultipleChoice,
@@ -37,7 +38,6 @@ from albert_tf.models.classifiers import (
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.published import MPNET
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 

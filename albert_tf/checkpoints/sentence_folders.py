@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import weights_file
+from albert_tf.loading.model_files import weights_file
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError

@@ -8,7 +8,7 @@ from keras import ops
 from albert_tf.base.extensions import ExtensionLayer
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import begins_plain
+from albert_tf.config.extension import begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
 

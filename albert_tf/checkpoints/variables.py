@@ -11,13 +11,13 @@ from absl import logging
 from albert_tf.base.model import has_adapters
 from albert_tf.checkpoints.untrusted import check_claims
 from albert_tf.config import AlbertConfig
+from albert_tf.config.registry import REGISTRY
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)

@@ -15,11 +15,11 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.other_depths import repeated_run
+from albert_tf.config.registry import Weights
 from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, phantom, solve
 from albert_tf.layers.depth import DepthLoop, Runner, Segment
-from albert_tf.other_depths import repeated_run
-from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 

@@ -12,12 +12,12 @@ from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import resolve_walk
+from albert_tf.config.extension import resolve_walk
+from albert_tf.config.registry import PLAIN_WALKS, WALKS, Weights
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
 from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
 from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
-from albert_tf.registry import PLAIN_WALKS, WALKS, Weights
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.

@@ -8,10 +8,10 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import activation, check_range, dropout, is_symbolic, or_nan, plain, site_seed, whole
 from albert_tf.config import AlbertConfig
+from albert_tf.config.registry import REGISTRY
 from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Rows, Step, TokenPairs
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
-from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError, nearest
 
 # Numbers of further dropouts of a step, besides 0 to 2 (see `site_seed`): of the parts of a long row, and inside the

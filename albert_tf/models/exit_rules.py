@@ -8,7 +8,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.choices import EXIT_RULES
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import setting_of
+from albert_tf.config.extension import setting_of
 from tfrecords.base.errors import UserError
 
 # Types of answers; "states" is the encoder alone, whose rows exit by movement.

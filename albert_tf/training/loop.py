@@ -16,7 +16,7 @@ import keras
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import TrainingReport, memory_figures

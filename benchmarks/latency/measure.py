@@ -9,7 +9,7 @@ import keras
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import flops, parameters
 from albert_tf.checkpoints.formats import save_keras
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.model_files import MODEL_FILE
 from benchmarks import inference_loading
 from benchmarks.latency.page import BATCH, EXPORTS, LENGTH
 from benchmarks.servers import model_server

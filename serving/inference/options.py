@@ -5,7 +5,7 @@ from typing import Self
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import setting_of
+from albert_tf.config.extension import setting_of
 from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from serving.cpu import has_avx512, has_vnni
 from serving.inference import onednn

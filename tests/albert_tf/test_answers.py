@@ -18,8 +18,8 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
     Preprocessor,
-    answers,
 )
+from albert_tf.loading import answers
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
 from tfrecords.framing import Framer, encode

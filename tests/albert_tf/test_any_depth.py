@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier
-from albert_tf import other_depths as plans
 from albert_tf.checkpoints.depth import at_depth
+from albert_tf.config import other_depths as plans
 from albert_tf.extensions.random_depth import depth_draw
 from albert_tf.layers import depth as depth_plans
 from tests.albert_tf.depth_cases import CONFIGS, FEATURES, TEXTS, alike, encoder_of, small, weights_like

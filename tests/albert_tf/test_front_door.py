@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder, loading
+from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface
-from albert_tf.loaded import Loaded
+from albert_tf.loading import load as loading
+from albert_tf.loading.loaded import Loaded
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY, encoder
 from tests.albert_tf.tiny import small, table
@@ -152,7 +153,7 @@ def test_a_model_that_cannot_be_put_in_place_leaves_the_one_before(place, tmp_pa
         replace(source, target)
 
     with monkeypatch.context() as broken:
-        broken.setattr("albert_tf.saving.os.replace", fail)
+        broken.setattr("albert_tf.loading.saving.os.replace", fail)
         with refused(r"cannot write the folder '.*saved': Device or resource busy; choose"):
             loaded.save(tmp_path / "saved", overwrite=True)
     assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "saved").iterdir()) == before

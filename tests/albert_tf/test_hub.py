@@ -11,10 +11,11 @@ from huggingface_hub import constants, utils
 from numpy.testing import assert_array_equal
 from safetensors.numpy import save_file
 
-from albert_tf import hub, loading
 from albert_tf.config import read_config
-from albert_tf.conversion import convert
-from albert_tf.hub import check_model, find_model
+from albert_tf.loading import hub
+from albert_tf.loading import load as loading
+from albert_tf.loading.conversion import convert
+from albert_tf.loading.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
 from tests.albert_tf.refusals import refused

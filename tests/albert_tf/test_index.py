@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import index as indices
 from albert_tf import open_index, search
-from albert_tf.index import Index, identity, index_folder
+from albert_tf.embeddings import index as indices
+from albert_tf.embeddings.index import Index, identity, index_folder
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
 from tests.albert_tf.tiny import table

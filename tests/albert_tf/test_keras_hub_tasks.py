@@ -9,8 +9,9 @@ import sentencepiece
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertRegressor, loading
+from albert_tf import AlbertClassifier, AlbertRegressor
 from albert_tf.checkpoints.keras_hub import read_preprocessor
+from albert_tf.loading import load as loading
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY
 from tfrecords.tokenizers.byte_bpe_file import byte_characters

@@ -5,9 +5,10 @@ import json
 import pytest
 from numpy.testing import assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder, loading
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface, save_official
-from albert_tf.conversion import convert
+from albert_tf.loading import load as loading
+from albert_tf.loading.conversion import convert
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, small
 from tfrecords.tokenizers.byte_bpe_file import byte_characters

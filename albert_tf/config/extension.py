@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from albert_tf.base.fields import check_value
-from albert_tf.registry import KEYS, REGISTRY, Spec, Weights, owner_of
+from albert_tf.config.registry import KEYS, REGISTRY, Spec, Weights, owner_of
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:

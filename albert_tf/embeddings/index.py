@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.answers import similarity, unit
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
-from albert_tf.index_files import ABOUT, about_index
+from albert_tf.embeddings.index_files import ABOUT, about_index
+from albert_tf.loading.answers import similarity, unit
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
 from tfrecords.base.errors import UserError, check_counts, check_libraries
 from tfrecords.base.script import progress_bar
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 # Up to here a product with all vectors takes a few milliseconds.
 EXACT_UP_TO = 20_000

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from albert_tf import answers, saving
 from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import answers, saving
+from albert_tf.loading.preprocessing import FEATURES, Preprocessor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import FEATURES, Preprocessor
 from tfrecords.base.columns import is_one
 from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.index import Index
+    from albert_tf.embeddings.index import Index
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -69,7 +69,7 @@ class Loaded:
         return Preprocessor(self.tokenizer, length, features)
 
     def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
-        """Returns a prediction for each text, or for one string, in the form that `albert_tf.answers` lists.
+        """Returns a prediction for each text, or for one string, in the form that `albert_tf.loading.answers` lists.
 
         Args:
             texts: one string, or a list, array, pandas Series or pyarrow column of strings. A tagger takes lists of
@@ -130,7 +130,7 @@ class Loaded:
             UserError: as for `encode`; or usearch is missing, which int8 and over 20,000 float32 vectors need.
         """
         # Few models are searched with.
-        from albert_tf.index import make_index
+        from albert_tf.embeddings.index import make_index
 
         return make_index(self, texts, vectors, batch_size, show_progress)
 

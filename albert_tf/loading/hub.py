@@ -9,8 +9,8 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.config_reading import check_kind
-from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, unknown_names, weights_file
+from albert_tf.config.reading import check_kind
+from albert_tf.loading.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, unknown_names, weights_file
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_object
 from tfrecords.base.hub import MODULES, Fetch, find, nothing_read, read_modules

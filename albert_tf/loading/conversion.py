@@ -5,8 +5,8 @@ import keras
 
 from albert_tf.checkpoints.formats import check_tokenizer_fits, save, save_tokenizer
 from albert_tf.checkpoints.resizing import for_long_rows
-from albert_tf.loading import load
-from albert_tf.model_files import TASK_FILE
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import TASK_FILE
 from tfrecords.base import files
 
 

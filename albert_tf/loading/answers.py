@@ -23,12 +23,12 @@ from absl import logging
 
 from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading.preprocessing import Preprocessor, pairs
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.heads import IMPOSSIBLE
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.preprocessing import Preprocessor, pairs
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.truncation import Truncation
 from albert_tf.training.batches import predict as predict_rows
@@ -38,7 +38,7 @@ from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 _TOP = 5
 # Logits of masked words that are in memory at a time: half a gigabyte.

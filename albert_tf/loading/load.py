@@ -20,14 +20,14 @@ from albert_tf.checkpoints.sentence_folders import (
     tokenizer_limit,
 )
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.hub import find_model, is_preset
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loaded import Loaded
-from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_files
+from albert_tf.loading.hub import find_model, is_preset
+from albert_tf.loading.loaded import Loaded
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_files
+from albert_tf.loading.own_tokenizer import check_own, check_rows, refuse_other
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.own_tokenizer import check_own, check_rows, refuse_other
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from albert_tf.permutation import configuration as permutation
-from albert_tf.published import (
+from albert_tf.config.published import (
     CONFIG_FILES,
     DEFAULTS,
     IGNORED_KEYS,
@@ -23,7 +22,8 @@ from albert_tf.published import (
     OTHER_NAMES,
     ROBERTA_TYPES,
 )
-from albert_tf.registry import KEYS
+from albert_tf.config.registry import KEYS
+from albert_tf.permutation import configuration as permutation
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import read_json
 from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
