@@ -229,7 +229,7 @@ def test_a_configuration_that_asks_for_more_than_its_weights(tmp_path):
 OF_CONFIGURATIONS = {
     "max_position_embeddings": (2**31 - 1, "asks for .* weights and more"),
     "inner_group_num": (2**30, "runs 2147483648 blocks; at most 4096"),
-    "vocab_size": (10**30, "vocab_size must be at most 2147483647"),
+    "vocab_size": (10**30, "vocab_size must be a whole number of at least 1, in 32 bits"),
     "architectures": ({"a": 1}, "architectures must be a list of names"),
     "id2label": (7, "id2label must hold names by class number, not 7"),
     "sentence_transformers": ("x", "sentence_transformers must be an object, not 'x'"),

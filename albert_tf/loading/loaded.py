@@ -18,7 +18,7 @@ from albert_tf.loading.preprocessing import FEATURES, Preprocessor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.columns import is_one
-from tfrecords.base.errors import UserError, check_truths
+from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Loaded:
         if self.tokenizer is None:
             raise UserError("there is no tokenizer next to the model; give it: load(..., tokenizer='folder')")
         limit = getattr(self.model, "encoder", self.model).config.max_seq_length
-        if not isinstance(max_seq_length, (int, np.integer)) or max_seq_length < 0:
-            raise UserError(f"max_seq_length={max_seq_length!r} must be a whole number of tokens")
+        if max_seq_length != 0:
+            check_counts(max_seq_length=max_seq_length)
         if max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} is more than the model's {limit} positions")
         length = max_seq_length or min(self.task.get("max_seq_length") or limit, limit)

@@ -102,18 +102,13 @@ class XlnetPretrainer(AlbertPretrainer):
         super().build(input_shape)
 
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
-        """From now on, passes the memory of each batch's rows on to the next batch.
+        """From now on, passes the memory of each batch's rows on to the next batch; the encoder has a memory_length.
 
         Training batches must have `train_batch_size` rows, and all others `eval_batch_size`. Training uses `parts`
         memories in turn; checkpoints keep them. Evaluation's memory is cleared when metrics are reset.
         Memories begin as zeros, unless a checkpoint held some.
-
-        Raises:
-            UserError: the encoder has no memory_length.
         """
         config = self.encoder.config
-        if not config.memory_length:
-            raise UserError("memory is kept of an encoder that has a memory_length; set it above 0")
         shapes = ((config.num_steps, rows, config.memory_length, config.hidden_size)
                   for rows in (train_batch_size, eval_batch_size))  # fmt: skip
         for memory, shape, turns in zip((self.memory, self.held_out_memory), shapes, (parts, 1)):

@@ -78,7 +78,6 @@ def test_commands_measure_models_on_texts(tmp_path, capsys):
 WRONG = table("""
     albert_tf.convert_checkpoint | --input=a --output=b --to=torch | --to=torch
     albert_tf.analysis | --configs=albert_base_v3  | no configuration is called 'albert_base_v3'
-    albert_tf.analysis | --configs=albert_base_v2, | --configs=albert_base_v2, holds an empty name
 """)
 
 

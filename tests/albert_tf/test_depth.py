@@ -112,7 +112,7 @@ def test_the_sinusoid_is_the_universal_transformers():
 
 IMPOSSIBLE = table("""
     {"step_signal": "sine"}                       | step_signal 'sine' is none of none, learned, sinusoid
-    {"depth_lora_rank": -1}                       | depth_lora_rank must be a whole number of at least 0, not -1
+    {"depth_lora_rank": -1}                       | depth_lora_rank must be a whole number of at least 0, in 32 bits, not -1
     {"gate_init": 2.0}                            | gate_init must be from 0 to 1, not 2.0
     {"depth_lora_rank": 4, "sharing": "none"}     | needs blocks that several steps share there
     {"depth_lora_rank": 4, "depth_plan": "4"}     | needs blocks that several steps share there
