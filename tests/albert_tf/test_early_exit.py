@@ -1,36 +1,18 @@
 """A head at every step: what is answered and what is stored; `test_exit_rules.py` has the loss and the rules."""
 
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
-from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, make
+from tests.albert_tf.exits import CONFIG, FEATURES, make
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def model(request):
-    return make(request.param, True)
-
-
-@pytest.fixture(scope="module")
-def exits(model):
-    return model.exit_logits(FEATURES)
 
 
 @pytest.fixture(scope="module")
 def classifier():
     return make("classifier", True)
-
-
-def test_every_step_has_its_head_and_the_last_is_the_models(model, exits):
-    assert len(model.exit_heads) == 4 and model.exit_heads[-1] is model.head
-    assert_array_equal(exits[-1], model(FEATURES))
-    state = model.encoder(FEATURES)["hidden_states"][2]
-    vectors = state if exits[1].ndim == 3 else model.encoder.pooler(state[:, 0])
-    assert_allclose(exits[1], model.exit_heads[1](vectors), atol=1e-6)
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])

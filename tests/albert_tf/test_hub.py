@@ -235,16 +235,6 @@ def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, mo
             read_tokenizer(PUBLISHED)
 
 
-def test_what_has_no_tokenizer_or_configuration_is_one_line(server):
-    publish("model.safetensors")
-    (PUBLISHED / "vocab.txt").unlink()
-    with refused(r"'me/model' has no tokenizer that is read here; it has config.json"):
-        read_tokenizer(NAMES)
-    (PUBLISHED / "config.json").unlink()
-    with refused(r"'me/model' has no configuration that is read here; it has model.saf"):
-        read_config(NAMES)
-
-
 def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with refused(r"'a/b' is no folder, is not in the cache .* cannot be reached .*refused"):

@@ -76,7 +76,7 @@ def ours(loaded, texts):
     "make",
     [
         pytest.param(bert, id="bert", marks=pytest.mark.slow), pytest.param(roberta, id="roberta"),
-        pytest.param(albert, id="albert", marks=pytest.mark.slow), pytest.param(lambda: bert(False), id="cased"),
+        pytest.param(albert, id="albert"), pytest.param(lambda: bert(False), id="cased"),
     ],
 )  # fmt: skip
 def test_the_answers_are_those_of_keras_hub(make):

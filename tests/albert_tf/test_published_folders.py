@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertRegressor
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertRegressor
 from albert_tf.checkpoints import formats, save_huggingface
 from albert_tf.loading.conversion import convert
 from serving.client.tasks import raw_scores
@@ -333,13 +333,6 @@ def test_names_of_a_module_that_held_the_model_are_taken_off(tmp_path, wrapper):
     before = albert_tf.load(folder).predict(["a b"])
     rewrite(folder, lambda tensors: {wrapper + name: tensor for name, tensor in tensors.items()})
     assert albert_tf.load(folder).predict(["a b"]) == before
-
-
-@pytest.mark.parametrize("kind, expected", [("albert", ("gelu", 0.0)), ("bert", ("gelu_erf", 0.1))])
-def test_what_a_file_of_transformers_leaves_out_is_its_default(kind, expected):
-    sizes = dict(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    config = AlbertConfig.from_dict({"model_type": kind, **sizes})
-    assert (config.hidden_act, config.hidden_dropout_prob) == expected
 
 
 def test_a_file_that_nothing_reads_is_named(tmp_path, caplog):

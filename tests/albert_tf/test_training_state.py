@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf.training import portable_parts
@@ -140,11 +139,3 @@ def test_frozen_stays_frozen(kind, way, tmp_path):
         again.trainable = True
         assert all(states(again)[0] + states(again)[1]), "unfrozen"
     assert "frozen" not in made(kind).get_config(), "what is not frozen has the configuration of before"
-
-
-def test_an_encoder_that_is_made_frozen_does_not_train():
-    model = AlbertClassifier(AlbertEncoder(CONFIG, trainable=False), 2)
-    assert len(model.trainable_variables) == 2
-    assert not AlbertSentenceEmbedder(CONFIG, trainable=False).encoder.embeddings.trainable
-    model.encoder.trainable = True
-    assert len(model.trainable_variables) == len(model.weights)

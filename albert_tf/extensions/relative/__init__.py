@@ -28,8 +28,6 @@ from tfrecords.base.errors import UserError
 # says 3.2, of a small model with two streams and a memory, 32 rows of 128 tokens.
 _STORED_SCORES = 2.0
 BIASES = ("content_bias", "position_bias", "segment_bias")
-# An attention half's weights outside dense layers.
-OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 
 @dataclasses.dataclass(frozen=True)
