@@ -130,9 +130,9 @@ def _known(
     known = {key: value for key, value in values.items() if key in defaults}
     if model_type in ROBERTA_TYPES:
         padding = values.get("pad_token_id")
-        if padding is not None and type(padding) is not int:
-            raise UserError(f"pad_token_id must be a whole number, not {padding!r}")
-        known = {"position_offset": (1 if padding is None else padding) + 1} | known
+        padding = 1 if padding is None else padding
+        # Another kind of value is no offset, as the configuration says.
+        known = {"position_offset": padding + 1 if type(padding) is int else padding} | known
     says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
     if model_type not in (None, "albert") or not says_albert:
         known = {"sharing": "none", "embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known

@@ -97,8 +97,7 @@ def load(
         raise UserError(f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer")
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):
         if revision:
-            what = f"'{path}' is a preset" if is_preset(path) else "the model is in memory"
-            raise UserError(f"revision '{revision}' is for models of the hub by name, and {what}; leave it out")
+            raise UserError(f"revision '{revision}' is for models of the hub by name; leave it out")
         loaded = _in_memory(path, tokenizer, depth, other_tokenizer, *rules)
     else:
         found = find_model(path, revision, allow_pickle)
@@ -114,10 +113,9 @@ def _set_labels(loaded: Loaded, labels: Any) -> None:
     if isinstance(labels, (str, dict, set, frozenset)) or not isinstance(labels, Iterable):
         raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
     labels = list(labels)
-    if any(label is None or not str(label).strip() for label in labels):
-        raise UserError(f"labels={labels!r} has one without a name; give each a name")
-    if len(set(map(str, labels))) < len(labels):
-        raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
+    names = {str(label).strip() for label in labels if label is not None}
+    if "" in names or len(names) < len(labels):
+        raise UserError(f"labels={labels!r}: give each class a name of its own")
     if not isinstance(loaded.model, ClassesModel):
         raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
     loaded.model.name_classes(loaded.model.num_classes, labels)

@@ -256,12 +256,12 @@ FOLDERS = table(r"""
     hf             | {"depth": "3"}             | depth='3' must be a whole number
     a/b            | {"revision": 3}            | revision=3 must be a branch, tag or
     hf             | {"revision": "v1"}         | revision 'v1' is for models of the hub
-    hf://a/b       | {"revision": "v1"}         | 'hf://a/b' is a preset; leave it out
+    hf://a/b       | {"revision": "v1"}         | is for models of the hub by name; leave it out
     a/b@v1         | {"revision": "v2"}         | names a revision, and revision='v2' another
-    classifier     | {"labels": ["a", "a"]}     | labels name a class twice: a, a
+    classifier     | {"labels": ["a", "a"]}     | give each class a name of its own
     classifier     | {"labels": ["a"]}          | 1 labels for 2 classes
     classifier     | {"labels": "ab"}           | labels='ab' is a str; give a list
-    classifier     | {"labels": [null, "x"]}    | has one without a name; give
+    classifier     | {"labels": [null, "x"]}    | give each class a name of its own
     classifier     | {"labels": 3}              | labels=3 is a int; give
     hf             | {"labels": ["a"]}          | labels name classes, and the
     hf             | {"allow_pickle": "no"}     | allow_pickle='no' must be True or
@@ -279,7 +279,7 @@ OTHERS = {
     "num_classes='2' must be a whole number": lambda c, e: AlbertClassifier(e.model, "2"),
     "load takes a path, a name, or a model": lambda c, e: loading.load(3),
     "cannot look for 'a*': File name too long": lambda c, e: loading.load("a" * 5000),
-    "the model is in memory; leave it out": lambda c, e: loading.load(e.model, revision="v1"),
+    "of the hub by name; leave it out": lambda c, e: loading.load(e.model, revision="v1"),
     "is a set; give a list of names": lambda c, e: loading.load("classifier", labels={"a", "b"}),
     "tokenizer is one loaded already": lambda c, e: loading.load("hf", c.tokenizer, lower_case=True),
     "'q' is no prompt of the model": lambda c, e: e.encode("a", prompt_name="q"),
