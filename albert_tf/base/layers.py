@@ -105,6 +105,8 @@ class Dense(keras.layers.Dense):
     Files also hold the merged kernel under Keras's usual name, so that a layer without an adapter can load it.
     """
 
+    _refusal: UserError | None = None
+
     def quantized_build(self, *args: Any, **kwargs: Any) -> None:
         raise UserError(NO_QUANTIZATION)
 
@@ -117,12 +119,21 @@ class Dense(keras.layers.Dense):
 
     def load_own_variables(self, store: Any) -> None:
         saved = set(store.keys())
+        if self._refusal and not saved:
+            raise self._refusal  # Keras retries by another attribute, fails, and shows the last error.
         begun = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
         super().load_own_variables({name: store[name] for name in saved if name.isdigit()})
         if not self.lora_enabled:
             return
         if "lora_alpha" in saved:
-            self.lora_alpha = float(np.array(store["lora_alpha"]))
+            theirs = int(store["lora_kernel_a"].shape[-1]), float(np.array(store["lora_alpha"]))
+            if theirs != (self.lora_rank, float(self.lora_alpha)):
+                self._refusal = UserError(
+                    f"the file has an adapter of rank {theirs[0]} (alpha {theirs[1]:g}) for '{self.path}', the model "
+                    f"one of rank {self.lora_rank} (alpha {self.lora_alpha:g}); call enable_lora({theirs[0]}), or load "
+                    "into a model without adapters"
+                )
+                raise self._refusal
             for name, variable in self._apart().items():
                 variable.assign(store[name])
         else:
