@@ -18,7 +18,7 @@ from albert_tf.base.layers import plain
 from albert_tf.config.extension import GATE, Extension, RowCost, Weight, WeightLayer
 from albert_tf.config.other_depths import repeated_run
 from albert_tf.config.registry import Weights
-from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, phantom, solve
+from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, norm, phantom, solve
 from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from tfrecords.base.errors import UserError
 
@@ -33,7 +33,8 @@ class Equilibrium(Extension):
         equilibrium_max_steps: maximal number of steps.
         equilibrium_gradient: "phantom", the gradient of a few further steps, or "implicit", the fixed point's exact
             gradient.
-        equilibrium_phantom_steps: number of phantom steps.
+        equilibrium_phantom_steps: number of phantom steps; for "fixed_point" with tolerance 0 they are the last of
+            `equilibrium_max_steps`.
         equilibrium_damping: fraction of a phantom step that is taken.
         gate_init: the gate's initial value; at 0 the input serves only as the initial state.
     """
@@ -65,6 +66,11 @@ class Equilibrium(Extension):
     def check(self, config: Any) -> None:
         if keras.backend.backend() != "tensorflow":
             raise UserError("a fixed point's gradient is TensorFlow's; leave KERAS_BACKEND at tensorflow")
+        is_fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
+        if is_fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
+            raise UserError(
+                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
+            )
         repeated_run(config, "a fixed point is of blocks that run again and again")
 
     def conflicts(self) -> dict[str, str]:
@@ -98,12 +104,26 @@ class Equilibrium(Extension):
         return lambda state: blocks(ops.cast(state + injected, x.dtype))
 
     def solution(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
-        solution = solve(function, x, rows, solver := self.solver)
-        if self.equilibrium_gradient == "phantom":
+        solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
+        if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
+            return self._fixed_number(function, x, rows)
+        solution = solve(function, x, rows, solver)
+        if is_phantom:
             state = phantom(function, solution.state, self.equilibrium_phantom_steps, self.equilibrium_damping)
         else:
             state = implicit(function, solution.state, rows, solver)
         return solution._replace(state=state)
+
+    def _fixed_number(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
+        total = self.equilibrium_max_steps
+        with_gradient = min(self.equilibrium_phantom_steps, total)
+        state = ops.cast(x, "float32")
+        if with_gradient < total:
+            state = solve(function, x, rows, Solver("fixed_point", 0, total - with_gradient)).state
+        for _ in range(with_gradient):
+            before, state = state, ops.cast(function(state), "float32")
+        residual = ops.stop_gradient(norm(state - before, rows) / ops.maximum(norm(before, rows), 1e-30))
+        return Solution(state, residual, ops.cast(ops.zeros_like(residual), "int32") + total)
 
 
 class SolvedRunner(Runner):
