@@ -42,8 +42,7 @@ HINTS = [
     ("INVALID_ARGUMENT", "input size does not match signature|Signature input alias",
      "the inputs are not the signature's: `python -m serving.client --target=... --model=...` lists what it takes"),
     ("INTERNAL", "XLA compilation disabled",
-     "the model was exported with jit_compile or --engine=xla: start the server with "
-     "--xla_cpu_compilation_enabled=true"),
+     "the model was exported with jit_compile: start the server with --xla_cpu_compilation_enabled=true"),
     ("DEADLINE_EXCEEDED", "", "the answer took longer than the timeout: raise it, send smaller batches, or look at the "
      "server's load; if the network lost the connection, a new one is made within a minute"),
     ("UNIMPLEMENTED", "", "the server at this port does not offer the service: is it a TensorFlow Serving gRPC port?"),
