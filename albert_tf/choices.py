@@ -12,9 +12,7 @@ ALLOW_PICKLE_HELP = "read a model that has only PyTorch pickle weights; opening 
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"
 # NumPy's maximum.
 MAX_SEED = 2**32 - 1
-# Of checkpoints; those of keras-hub are read only.
 WRITTEN_FORMATS = ("official", "huggingface", "keras")
-FORMATS = (*WRITTEN_FORMATS, "keras_hub")
 # Criteria for early exit.
 EXIT_RULES = ("confidence", "patience", "movement")
 

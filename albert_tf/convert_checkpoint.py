@@ -7,8 +7,8 @@ python -m albert_tf.convert_checkpoint --input=run --to=huggingface --output=hf_
 import dataclasses
 from pathlib import Path
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS, WRITTEN_FORMATS
-from albert_tf.hub import check_model
+from albert_tf.choices import ALLOW_PICKLE_HELP, WRITTEN_FORMATS
+from albert_tf.loading.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_export, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
@@ -18,12 +18,9 @@ from tfrecords.base.settings import CheckedSettings, setting
 class ConvertSettings(CheckedSettings):
     """The command's flags."""
 
-    input: str = setting(help="Folder, checkpoint prefix or file; a preset's name for keras_hub.")
+    input: str = setting(help="Folder, checkpoint prefix, file or name.")
     output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
     to: str = setting(help="Format of the output.", choices=WRITTEN_FORMATS)
-    form: str | None = setting(
-        None, help="Format of the input; left out: detected from the files.", choices=FORMATS, flag="from"
-    )
     max_positions: int = setting(
         0,
         help="Longest row in tokens: learned positions are repeated beyond the last, or cut; 0: unchanged.",
@@ -44,17 +41,16 @@ def main(settings: ConvertSettings) -> None:
     """Converts a model."""
     if Path(settings.output).resolve() == Path(settings.input).resolve():
         raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
-    if settings.form != "keras_hub":  # It may be a preset's name.
-        check_model(settings.input, settings.allow_pickle)
+    check_model(settings.input, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.conversion import convert
+    from albert_tf.loading.conversion import convert
 
     rows = {
         "count": settings.max_positions,
         "attention_window": settings.attention_window,
         "global_attention_every": settings.global_attention_every,
     }
-    model = convert(settings.input, settings.output, settings.to, settings.form, **rows)
+    model = convert(settings.input, settings.output, settings.to, **rows)
     size = f"{type(model).__name__}, {model.count_params():,} parameters"
     print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")
     if settings.to == "keras":

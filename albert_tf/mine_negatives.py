@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP
-from albert_tf.hub import check_model
+from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.pair_file import open_pairs
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
@@ -87,7 +87,7 @@ def main(settings: MiningSettings) -> None:
         )
     print(pairs)
     start_tensorflow()
-    from albert_tf.mining import mine
+    from albert_tf.embeddings.mining import mine
 
     mine(settings, pairs)
     # Never the folder of the model itself.

@@ -9,16 +9,15 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.base.libraries import check_libraries
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP
-from albert_tf.hub import check_model, find_model, is_preset
-from albert_tf.model_files import load_task
+from albert_tf.loading.hub import check_model, find_model, is_preset
+from albert_tf.loading.model_files import load_task
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.resolving import check_labelled_file
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import read_manifest

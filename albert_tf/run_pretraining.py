@@ -9,8 +9,8 @@ import csv
 from pathlib import Path
 
 from albert_tf.config import read_config
-from albert_tf.hub import check_model
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.hub import check_model
+from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next, start_tensorflow

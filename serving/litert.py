@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 
 from albert_tf.choices import ALLOW_PICKLE_HELP
-from albert_tf.hub import check_model
+from albert_tf.loading.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting

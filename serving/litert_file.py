@@ -12,9 +12,9 @@ import tensorflow as tf
 from albert_tf.base import Tensor
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import setting_of
+from albert_tf.config.extension import setting_of
 from albert_tf.layers.block import MASKED_SCORE, Step
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.base import KINDS

@@ -12,7 +12,7 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import load_huggingface
-from albert_tf.registry import KEYS
+from albert_tf.config.registry import KEYS
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.pretraining import pretrain
 from serving.export import ExportSettings, export

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 from scipy.optimize import linear_sum_assignment
 
-from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.checkpoints.variables import Model, changed, encoder_of, named_variables
 from tfrecords.base.errors import UserError
 
 
@@ -24,7 +24,6 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     config = encoder_of(model).config
     if config.sharing != "none":
         raise UserError("align_blocks is for a model whose layers share no block, such as BERT")
-    other = with_config(model, config)
     values = {name: ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
     heads, stays = config.num_attention_heads, any(one.numbers_heads for one in config.extensions)
     for group in groups:
@@ -32,9 +31,7 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
             _align_feed_forward(values, group[0], block)
             if config.spec.has_positions:
                 _align_attention(values, group[0], block, heads, stays)
-    for name, variable in named_variables(other).items():
-        variable.assign(values[name])
-    return other
+    return changed(model, config, lambda name, value, shape: values[name])
 
 
 def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -> None:

@@ -8,7 +8,7 @@ from keras import ops
 from albert_tf.base.extensions import ExtensionLayer
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import begins_plain
+from albert_tf.config.extension import begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
 
@@ -32,8 +32,7 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
         taken: maps a new block's number to the step whose weights it gets instead of the mean.
 
     Raises:
-        UserError: `config` changes more than sharing and extensions that initially have no effect, or `taken` names a
-            step that does not run the block.
+        UserError: `config` changes more than sharing and extensions that initially have no effect.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
@@ -102,14 +101,7 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
 
 
 def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[int, int]) -> np.ndarray:
-    if number not in taken:
-        return values.mean(axis=0)
-    if taken[number] not in steps:
-        raise UserError(
-            f"share_blocks: block {number} cannot take the weights of step {taken[number]}; it runs at the steps"
-            f" {', '.join(map(str, steps))}"
-        )
-    return values[steps.index(taken[number])]
+    return values[steps.index(taken[number])] if number in taken else values.mean(axis=0)
 
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:

@@ -11,17 +11,17 @@ from absl import logging
 
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.formats import load_keras, save_keras
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.compression.distillation import Lesson, TextDistillation, lessons_of, resolved
 from albert_tf.compression.likeness import Likeness
 from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
-from albert_tf.index import identity
+from albert_tf.embeddings.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import Loaded, load
-from albert_tf.model_files import MODEL_FILE, TASK_FILE
+from albert_tf.loading.load import Loaded, load
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.start import longer_command

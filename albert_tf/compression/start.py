@@ -7,7 +7,7 @@ from keras import ops
 
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.factorizing import check_size, factorize_embeddings, rank_for_energy
-from albert_tf.checkpoints.narrowing import check_units, narrow_blocks
+from albert_tf.checkpoints.resizing import check_units, narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import encoder_of, named_variables, with_config
 from albert_tf.compression.settings import CompressSettings

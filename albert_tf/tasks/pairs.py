@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from albert_tf.answers import unit
 from albert_tf.checkpoints.sentence_folders import prompt_name_of
-from albert_tf.index import identity
+from albert_tf.embeddings.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
+from albert_tf.loading.answers import unit
+from albert_tf.loading.load import load
+from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import Preprocessor
 from albert_tf.tasks.metrics import spearman
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
@@ -28,7 +28,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 # Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
 DEFAULTS = Hyperparameters(

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.base.traced import traced_functions
+from albert_tf.base.model import traced_functions
 from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar

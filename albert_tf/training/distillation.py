@@ -5,10 +5,10 @@ import os
 import keras
 from keras import ops
 
-from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.hub import find_model
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.checkpoints.resizing import keep_pieces
+from albert_tf.loading.hub import find_model
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.whole_batch import share_of_batch
 from albert_tf.training.start import longer_command

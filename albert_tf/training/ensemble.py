@@ -6,9 +6,9 @@ from typing import Any, cast
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.hub import find_model
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.hub import find_model
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings

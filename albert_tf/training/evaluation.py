@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from tfrecords.base import files
 from tfrecords.base.errors import UserError

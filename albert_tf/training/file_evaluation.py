@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import answers
-from albert_tf.loading import Loaded, load
+from albert_tf.loading import answers
+from albert_tf.loading.load import Loaded, load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import MultilabelTask

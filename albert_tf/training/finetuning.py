@@ -9,7 +9,7 @@ import keras
 
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task

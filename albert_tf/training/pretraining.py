@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import resolve_walk
+from albert_tf.config.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.permutation import objective as permutation

@@ -5,7 +5,7 @@ from typing import ClassVar
 from albert_tf.base.learning_rate import scale_learning_rate
 from albert_tf.choices import GRADIENT_NORMS, MAX_SEED, OPTIMIZERS
 from albert_tf.config import AlbertConfig
-from albert_tf.registry import WALKS
+from albert_tf.config.registry import WALKS
 from albert_tf.trainer_settings import TrainerSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.devices import Devices
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, first_line

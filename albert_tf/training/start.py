@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import keras
 
-from albert_tf import loading
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of, named_variables
-from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.config import AlbertConfig, read_config
-from albert_tf.extension import begins_plain
-from albert_tf.hub import find_model
+from albert_tf.config.extension import begins_plain
+from albert_tf.config.registry import KEYS, owner_of
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.own_tokenizer import difference_from_own
-from albert_tf.registry import KEYS, owner_of
+from albert_tf.loading.hub import find_model
+from albert_tf.loading.load import load
+from albert_tf.loading.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.comparing import carry_over, difference
@@ -46,10 +46,10 @@ def load_start(
 ) -> Start:
     """Loads weights with their tokenizer or, without `init_from`, reads a configuration.
 
-    `config` is a published configuration's name or a JSON file. For other arguments see `loading.load`.
+    `config` is a published configuration's name or a JSON file. For other arguments see `load`.
     """
     if init_from:
-        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
+        loaded = load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
     own = load_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from albert_tf import run_evaluation
-from albert_tf.answers import similarity
+from albert_tf.loading.answers import similarity
 from albert_tf.suites.sets import find_sets
 from tests.albert_tf.refusals import lines, refused
 from tests.albert_tf.search_model import TEXTS, made

@@ -14,8 +14,8 @@ from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
 from albert_tf.compression.taught import taught
 from albert_tf.compression.text import make_rows, task_of
-from albert_tf.index import identity
-from albert_tf.loading import load
+from albert_tf.embeddings.index import identity
+from albert_tf.loading.load import load
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.devices import Devices

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
-from albert_tf.checkpoints.narrowing import narrow_blocks
+from albert_tf.checkpoints.resizing import narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings

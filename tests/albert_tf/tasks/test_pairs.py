@@ -11,12 +11,12 @@ import pytest
 
 import albert_tf
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
-from albert_tf.loaded import Loaded
+from albert_tf.embeddings.mining import hard_negatives, mine
+from albert_tf.loading.loaded import Loaded
+from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.mine_negatives import MiningSettings
-from albert_tf.mining import hard_negatives, mine
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
-from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
 from albert_tf.tasks.settings import FinetuningSettings
@@ -362,7 +362,7 @@ def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, star
             raise KeyboardInterrupt
         return encode(self, texts, **options)
 
-    monkeypatch.setattr(albert_tf.mining, "_CHUNK", 12)
+    monkeypatch.setattr(albert_tf.embeddings.mining, "_CHUNK", 12)
     monkeypatch.setattr(Loaded, "encode_document", counted)
     with pytest.raises(KeyboardInterrupt):
         mine(given, open_pairs(given))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import albert_tf.answers
+from albert_tf.loading import answers
 from albert_tf.tasks.race import RaceExample, RaceTask
 from albert_tf.tasks.rows import store, text_rows
 from albert_tf.tasks.squad.data import SquadExample
@@ -29,7 +29,7 @@ MAKERS = {
     "tags": lambda limit: tagged_rows(
         [TaggedExample(text.split(), [0] * len(text.split())) for text in TEXTS], TOKENIZER, limit, training=True
     ),
-    "masks": lambda limit: albert_tf.answers._masked_rows(TOKENIZER, ["[MASK] " + text for text in TEXTS], limit),
+    "masks": lambda limit: answers._masked_rows(TOKENIZER, ["[MASK] " + text for text in TEXTS], limit),
 }
 
 

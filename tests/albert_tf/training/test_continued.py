@@ -11,8 +11,8 @@ from albert_tf import AlbertConfig, AlbertPretrainer
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.conversion import convert
-from albert_tf.loading import load
+from albert_tf.loading.conversion import convert
+from albert_tf.loading.load import load
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.start import load_pretraining_start

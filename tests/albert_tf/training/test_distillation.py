@@ -19,7 +19,7 @@ from albert_tf import (
     AlbertTokenClassifier,
 )
 from albert_tf.checkpoints.formats import load_keras, save_keras
-from albert_tf.checkpoints.vocabulary import keep_pieces
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from tests.albert_tf.refusals import changed

@@ -11,8 +11,8 @@ import pytest
 
 from albert_tf import run_finetuning
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.batches import predict
 from albert_tf.training.devices import Devices

@@ -10,8 +10,8 @@ from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
 from albert_tf.training.start import copy_weights, load_start, needed_tokenizer

@@ -8,7 +8,7 @@ import pytest
 from albert_tf.checkpoints import save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.start import load_pretraining_start

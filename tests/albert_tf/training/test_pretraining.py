@@ -12,7 +12,7 @@ import pytest
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, run_evaluation
 from albert_tf.checkpoints.formats import load_keras, save_keras
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.training import loop, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.evaluation import evaluate, trivial_baselines

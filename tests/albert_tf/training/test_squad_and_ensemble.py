@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import read_null_odds, read_predictions

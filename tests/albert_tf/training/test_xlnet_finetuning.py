@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, AlbertSpanPredictor
-from albert_tf.answers import predict
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.answers import predict
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.base.fields import check_value
-from albert_tf.depth_plan import check_depth_plan
-from albert_tf.extension import Extension, check_extensions
-from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
+from albert_tf.config.depth_plan import check_depth_plan
+from albert_tf.config.extension import Extension, check_extensions
+from albert_tf.config.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
 
@@ -206,9 +206,9 @@ def read_config(name: str) -> AlbertConfig:
 
 def _reading() -> Any:
     # The encoder itself knows nothing of other code bases' files.
-    from albert_tf import config_reading
+    from albert_tf.config import reading
 
-    return config_reading
+    return reading
 
 
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}

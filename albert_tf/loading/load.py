@@ -7,9 +7,9 @@ import keras
 from absl import logging
 
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.config_heads import class_names
 from albert_tf.checkpoints.depth import at_depth
-from albert_tf.checkpoints.keras_hub_tasks import folder_preprocessor, read_preprocessor, read_task
+from albert_tf.checkpoints.huggingface import class_names
+from albert_tf.checkpoints.keras_hub import folder_preprocessor, read_preprocessor, read_task
 from albert_tf.checkpoints.sentence_folders import (
     MODULES,
     default_prompt,
@@ -20,16 +20,16 @@ from albert_tf.checkpoints.sentence_folders import (
     tokenizer_limit,
 )
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.hub import find_model, is_preset
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loaded import Loaded
-from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_files
+from albert_tf.loading.hub import find_model, is_preset
+from albert_tf.loading.loaded import Loaded
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_files
+from albert_tf.loading.own_tokenizer import check_own, check_rows, refuse_other
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.own_tokenizer import check_own, check_rows, refuse_other
 from tfrecords.base import files
-from tfrecords.base.errors import UserError, check_truths
+from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
@@ -81,24 +81,23 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
-    check_truths(other_tokenizer=other_tokenizer, allow_pickle=allow_pickle)
-    for name, value, kinds, expected in (
-        ("lower_case", lower_case, (bool, type(None)), "True, False or None"),
-        ("keep_accents", keep_accents, (bool, type(None)), "True, False or None"),
-        ("depth", depth, int, "a whole number of layers"),
-        ("revision", revision, (str, type(None)), "a branch, tag or commit"),
-    ):
-        # Python counts True as the number 1.
-        if not isinstance(value, kinds) or (kinds is int and isinstance(value, bool)):
-            raise UserError(f"{name}={value!r} must be {expected}")
+    optional = {"lower_case": lower_case, "keep_accents": keep_accents}
+    check_truths(
+        other_tokenizer=other_tokenizer,
+        allow_pickle=allow_pickle,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    if depth != 0 or isinstance(depth, bool):
+        check_counts(depth=depth)
+    if not isinstance(revision, str):
+        raise UserError(f"revision={revision!r} must be a branch, tag or commit")
     if isinstance(path, str) and not path:
         raise UserError("path='' is empty; give a folder, a file or a name")
     if not isinstance(tokenizer, Given):
         raise UserError(f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer")
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):
         if revision:
-            what = f"'{path}' is a preset" if is_preset(path) else "the model is in memory"
-            raise UserError(f"revision '{revision}' is for models of the hub by name, and {what}; leave it out")
+            raise UserError(f"revision '{revision}' is for models of the hub by name; leave it out")
         loaded = _in_memory(path, tokenizer, depth, other_tokenizer, *rules)
     else:
         found = find_model(path, revision, allow_pickle)
@@ -114,10 +113,9 @@ def _set_labels(loaded: Loaded, labels: Any) -> None:
     if isinstance(labels, (str, dict, set, frozenset)) or not isinstance(labels, Iterable):
         raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
     labels = list(labels)
-    if any(label is None or not str(label).strip() for label in labels):
-        raise UserError(f"labels={labels!r} has one without a name; give each a name")
-    if len(set(map(str, labels))) < len(labels):
-        raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
+    names = {str(label).strip() for label in labels if label is not None}
+    if "" in names or len(names) < len(labels):
+        raise UserError(f"labels={labels!r}: give each class a name of its own")
     if not isinstance(loaded.model, ClassesModel):
         raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
     loaded.model.name_classes(loaded.model.num_classes, labels)

@@ -113,12 +113,6 @@ MODEL_TYPES = (*DEFAULTS, *permutation.MUST_EQUAL["model_type"])
 # The files of published folders that hold a configuration.
 CONFIG_FILES = f"config.json albert_config*.json bert_config*.json {permutation.CONFIG_FILE}"
 
-# Why models that inspired the modern block have no exact form here.
-NEARLY = {
-    "modernbert": "two of three of its layers attend to 128 neighbours alone, and its first has one norm less",
-    "neobert": "its embeddings are not normalised",
-}
-
 # Keys of config.json without effect on an encoder's or head's results, by reason.
 WITHOUT_EFFECT: dict[str, str] = {
     "ids of special tokens, which the tokenizer says": """

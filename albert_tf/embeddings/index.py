@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.answers import similarity, unit
-from albert_tf.base.libraries import check_libraries
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
-from albert_tf.index_files import ABOUT, about_index
+from albert_tf.embeddings.index_files import ABOUT, about_index
+from albert_tf.loading.answers import similarity, unit
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, check_counts, check_libraries
 from tfrecords.base.script import progress_bar
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 # Up to here a product with all vectors takes a few milliseconds.
 EXACT_UP_TO = 20_000
@@ -88,8 +87,7 @@ class Index:
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Returns the similarities and the numbers of each vector's nearest texts, both [vectors, top], best first."""
-        if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
-            raise UserError(f"top={top!r} must be a whole number of 1 or more")
+        check_counts(top=top)
         vectors = np.asarray(vectors, "float32")
         if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:
             raise UserError(f"vectors of shape {vectors.shape} do not fit the index's {self.vectors.shape[1]} numbers")
@@ -133,15 +131,8 @@ class Index:
         )
 
     def save(self, folder: Any) -> Path:
-        """Writes a folder that `open_index` reads; raises UserError if the folder holds another index."""
-        folder = files.make_output_dir(folder)
-        with files.locked(folder):
-            self._write(folder)
-        return folder
-
-    def _write(self, folder: Path) -> None:
-        key = key_of(self.model, self.texts)
-        _check_folder(folder, key)
+        """Writes a folder that `open_index` reads, and replaces an index in it."""
+        folder = index_folder(folder)
         about = folder / ABOUT
         # Without this file, the folder does not count as an index.
         about.unlink(missing_ok=True)
@@ -157,7 +148,8 @@ class Index:
         kinds = {"vectors": self.kind, "similarity": self.similarity, "has_graph": self.graph is not None}
         source = {"model": self.model, "source": self.loaded.source, "texts": len(self.texts)}
         written = {"files_sha256": _digests(folder, self.graph is not None)}
-        files.write_json(about, {"key": key, **source, **kinds, **written})
+        files.write_json(about, {**source, **kinds, **written})
+        return folder
 
 
 def exact_nearest(
@@ -209,25 +201,13 @@ def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_pr
     return Index(loaded, texts, _encoded(loaded.encode_document, name, texts, **options), kind)
 
 
-def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, batch_size: int) -> Index:
-    """Encodes texts and saves their index in a folder."""
-    _needs_graph(loaded, len(texts), kind)
-    folder = files.make_output_dir(folder)
-    with files.locked(folder):
-        _check_folder(folder, key_of(identity(loaded), texts))
-        index = make_index(loaded, texts, kind, batch_size, show_progress=True)
-        index._write(folder)
-    return index
-
-
-def _check_folder(folder: Path, key: str) -> None:
-    # Refuses a folder with another index, or with files that no index has.
-    if (there := about_index(folder)) and there["key"] != key:
-        raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
-    own = {*_FILES.values(), ABOUT}
+def index_folder(folder: Any) -> Path:
+    """Makes a folder for an index; raises UserError if it holds files that no index has."""
+    folder, own = files.make_output_dir(folder), {*_FILES.values(), ABOUT}
     others = sorted(path.name for path in folder.iterdir() if path.name not in own and not path.name.startswith("."))
     if others:
         raise UserError(f"'{folder}' holds other files, such as '{others[0]}'; choose an empty folder for the index")
+    return folder
 
 
 def _graph_class() -> Any:
@@ -253,26 +233,17 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
             "it: their vectors cannot be compared; ask with that model, or build the index anew"
         )
     try:
-        if _digests(folder, about["has_graph"]) != about["files_sha256"]:
-            raise ValueError("its files are not those that were written")
-        with open(folder / _FILES["texts"], encoding="utf-8") as file:
-            texts = [json.loads(line) for line in file]
-        vectors = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False)
-        if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(texts):
-            raise ValueError(f"it has {len(texts)} texts and vectors of {vectors.dtype} {vectors.shape}")
-        if about["vectors"] not in VECTORS or not all(isinstance(text, str) for text in texts):
-            raise ValueError("its description is of another index")
-        graph = None
-        if about["has_graph"]:
-            check_libraries(f"the index '{folder}'", usearch="usearch")
-            graph = _graph_class().restore(str(folder / _FILES["graph"]))
-            if graph is None:
-                raise ValueError("usearch cannot read its graph")
-    except (OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"the index '{folder}' is damaged: {first_line(error)}; build it anew") from error
-    if graph is not None:
+        is_whole = _digests(folder, about["has_graph"]) == about["files_sha256"]
+    except OSError:
+        is_whole = False
+    if not is_whole:
+        raise UserError(f"the index '{folder}' is damaged: its files are not those that were written; build it anew")
+    with open(folder / _FILES["texts"], encoding="utf-8") as file:
+        texts = [json.loads(line) for line in file]
+    vectors, graph = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False), None
+    if about["has_graph"]:
+        check_libraries(f"the index '{folder}'", usearch="usearch")
+        graph = _graph_class().restore(str(folder / _FILES["graph"]))
         graph.expansion_search = _EXPANSION
     elif about["vectors"] == "float32":
         vectors = np.array(vectors)
@@ -282,8 +253,6 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
 def identity(loaded: "Loaded") -> str:
     """Returns a SHA-256 of all that determines a model's vectors: weights, depth, pooling, tokenizer, prompts."""
     model, preprocess = loaded.embedder, loaded.preprocessor()
-    if not hasattr(model, "dimensions"):
-        raise UserError(f"an {type(model).__name__} makes no vectors; load an encoder or embedder")
     names = ("prompts", "default_prompt_name", "similarity_fn_name")
     said = {name: loaded.task[name] for name in names if loaded.task.get(name)}
     said |= {"pooling": model.pooling, "tokenizer": preprocess.tokenizer.sha256, "length": preprocess.max_seq_length}

@@ -7,7 +7,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 ABOUT = "index.json"
-_SAID = {"key", "model", "source", "texts", "vectors", "has_graph", "files_sha256"}
+_SAID = {"model", "source", "texts", "vectors", "has_graph", "files_sha256"}
 
 
 def about_index(folder: Path) -> dict[str, Any]:

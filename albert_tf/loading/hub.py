@@ -9,10 +9,10 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, unknown_names, weights_file
-from albert_tf.published import MODEL_TYPES
+from albert_tf.config.reading import check_kind
+from albert_tf.loading.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, unknown_names, weights_file
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import read_json
+from tfrecords.base.files import read_object
 from tfrecords.base.hub import MODULES, Fetch, find, nothing_read, read_modules
 from tfrecords.tokenizers.folder_files import tokenizer_files
 
@@ -89,7 +89,7 @@ def _needed(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool =
     inside, *others = [f"{module['path']}/".removeprefix("/") for module in modules] or [""]
     weights = _weights(name, listed, inside, fetch, allow_pickle)
     if f"{inside}{_CONFIG}" in listed and inside + _PRESET not in listed:
-        _check_type(name, read_json(fetch(f"{inside}{_CONFIG}")))
+        check_kind(read_object(fetch(f"{inside}{_CONFIG}")), name)
     here = [file.removeprefix(inside) for file in listed if file.startswith(inside)]
     small = [f"{inside}{file}" for file in {*tokenizer_files(here), *(one for one in here if _matches(one))}]
     small += [file for file in listed if file not in small and _matches(file)] if inside else []
@@ -115,12 +115,6 @@ def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_
         return [file]
     shards = {f"{inside}{shard}" for shard in shards_of(fetch(file)).values()}
     return [*sorted(shards), file]
-
-
-def _check_type(name: str, values: Any) -> None:
-    kind = values.get("model_type") if isinstance(values, dict) else None
-    if kind is not None and kind not in MODEL_TYPES:
-        raise UserError(f"'{name}' is a model of type '{kind}'; those that are read here are {', '.join(MODEL_TYPES)}")
 
 
 def _matches(file: str) -> bool:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import PlanPart, read_depth_plan
+from albert_tf.config.depth_plan import PlanPart, read_depth_plan
 from albert_tf.layers.depth import Segment, runs_of
 from tfrecords.base.errors import UserError
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.index import exact_nearest, identity, key_of
-from albert_tf.loading import load
+from albert_tf.embeddings.index import exact_nearest, identity, key_of
+from albert_tf.loading.load import load
 from albert_tf.tasks.tables.columns import find_column, optional_column
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of
 from albert_tf.tasks.tables.reading import read_table, write_table

@@ -5,22 +5,24 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from albert_tf import answers, saving
 from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.index import Index, make_index
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import answers, saving
+from albert_tf.loading.preprocessing import FEATURES, Preprocessor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import FEATURES, Preprocessor
 from tfrecords.base.columns import is_one
-from tfrecords.base.errors import UserError, check_truths
+from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.embeddings.index import Index
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -59,15 +61,15 @@ class Loaded:
         if self.tokenizer is None:
             raise UserError("there is no tokenizer next to the model; give it: load(..., tokenizer='folder')")
         limit = getattr(self.model, "encoder", self.model).config.max_seq_length
-        if not isinstance(max_seq_length, (int, np.integer)) or max_seq_length < 0:
-            raise UserError(f"max_seq_length={max_seq_length!r} must be a whole number of tokens")
+        if max_seq_length != 0:
+            check_counts(max_seq_length=max_seq_length)
         if max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} is more than the model's {limit} positions")
         length = max_seq_length or min(self.task.get("max_seq_length") or limit, limit)
         return Preprocessor(self.tokenizer, length, features)
 
     def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
-        """Returns a prediction for each text, or for one string, in the form that `albert_tf.answers` lists.
+        """Returns a prediction for each text, or for one string, in the form that `albert_tf.loading.answers` lists.
 
         Args:
             texts: one string, or a list, array, pandas Series or pyarrow column of strings. A tagger takes lists of
@@ -118,7 +120,7 @@ class Loaded:
         """Calls `encode` with the model's prompt for documents."""
         return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
 
-    def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> Index:
+    def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> "Index":
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
 
         `vectors` is "float32" or "int8", which takes less memory; its best results are rescored in
@@ -127,6 +129,9 @@ class Loaded:
         Raises:
             UserError: as for `encode`; or usearch is missing, which int8 and over 20,000 float32 vectors need.
         """
+        # Few models are searched with.
+        from albert_tf.embeddings.index import make_index
+
         return make_index(self, texts, vectors, batch_size, show_progress)
 
     def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:

@@ -23,26 +23,22 @@ from absl import logging
 
 from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading.preprocessing import Preprocessor, pairs
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.heads import IMPOSSIBLE
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.preprocessing import Preprocessor, pairs
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
-from albert_tf.tasks.squad.answers import find_answers
-from albert_tf.tasks.squad.data import SquadExample
-from albert_tf.tasks.squad.windows import make_rows
-from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from albert_tf.tasks.truncation import Truncation
 from albert_tf.training.batches import predict as predict_rows
 from tfrecords.base.columns import items, strings
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_counts
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 _TOP = 5
 # Logits of masked words that are in memory at a time: half a gigabyte.
@@ -101,8 +97,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def _outputs(
     model: keras.Model, rows: FeatureRows, preprocess: Preprocessor, batch_size: int, show_progress: bool = False
 ) -> list:
-    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise UserError(f"batch_size={batch_size!r} must be a whole number of 1 or more")
+    check_counts(batch_size=batch_size)
     if rows.truncation.truncated_texts:
         logging.warning("truncated to rows of %d tokens: %s", preprocess.max_seq_length, rows.truncation)
     return predict_rows(model, rows, batch_size, preprocess.max_seq_length, show_progress) if len(rows) else []
@@ -156,6 +151,9 @@ def _refuse_seconds(seconds) -> None:
 
 
 def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
+    # Only taggers need what reads a task's files.
+    from albert_tf.tasks.tagging import TaggedExample, tagged_rows
+
     _refuse_seconds(seconds)
     listed = items(texts, "texts")
     words = [strings(text.split() if isinstance(text, str) else text, f"texts[{i}]") for i, text in enumerate(listed)]
@@ -172,6 +170,10 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
 
 
 def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
+    from albert_tf.tasks.squad.answers import find_answers
+    from albert_tf.tasks.squad.data import SquadExample
+    from albert_tf.tasks.squad.windows import make_rows
+
     if contexts is None:
         raise UserError("spans are found in contexts; call predict(questions, contexts)")
     texts = zip(*pairs(questions, contexts))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
-    from albert_tf.extension import Extension
+    from albert_tf.config.extension import Extension
 
 
 class Spec(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from albert_tf.base.fields import check_value
-from albert_tf.registry import KEYS, REGISTRY, Spec, Weights, owner_of
+from albert_tf.config.registry import KEYS, REGISTRY, Spec, Weights, owner_of
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -156,14 +156,6 @@ class Extension:
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
         """Returns the extension's loss term in evaluation, computed from the metrics `results`."""
         return 0.0
-
-    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns figures for a run's history.csv, computed from a few training rows."""
-        return {}
-
-    def warning(self, figures: Mapping[str, float], step: int) -> str:
-        """Returns a warning about a run's figures, or ""."""
-        return ""
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         """Returns `cost` with this extension included; `targets` counts a permutation model's queries."""

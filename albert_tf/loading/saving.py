@@ -9,13 +9,13 @@ import keras
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.model_files import MODEL_FILE, TASK_FILE
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import DESCRIPTION_FILE
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 _CARD = "README.md"
 # A line of every card that `save` writes.

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from albert_tf.permutation import configuration as permutation
-from albert_tf.published import (
+from albert_tf.config.published import (
     CONFIG_FILES,
     DEFAULTS,
     IGNORED_KEYS,
@@ -20,11 +19,11 @@ from albert_tf.published import (
     MPNET_MUST_EQUAL,
     MUST_EQUAL,
     NAMED,
-    NEARLY,
     OTHER_NAMES,
     ROBERTA_TYPES,
 )
-from albert_tf.registry import KEYS
+from albert_tf.config.registry import KEYS
+from albert_tf.permutation import configuration as permutation
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import read_json
 from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
@@ -131,9 +130,9 @@ def _known(
     known = {key: value for key, value in values.items() if key in defaults}
     if model_type in ROBERTA_TYPES:
         padding = values.get("pad_token_id")
-        if padding is not None and type(padding) is not int:
-            raise UserError(f"pad_token_id must be a whole number, not {padding!r}")
-        known = {"position_offset": (1 if padding is None else padding) + 1} | known
+        padding = 1 if padding is None else padding
+        # Another kind of value is no offset, as the configuration says.
+        known = {"position_offset": padding + 1 if type(padding) is int else padding} | known
     says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
     if model_type not in (None, "albert") or not says_albert:
         known = {"sharing": "none", "embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known
@@ -146,18 +145,11 @@ def _known(
     return known
 
 
-def check_kind(values: Mapping[str, Any]) -> None:
-    """Raises UserError if a configuration's model_type is not supported."""
-    kind = values.get("model_type")
-    if not isinstance(kind, str | None):
-        raise UserError(f"model_type must be a text, not {kind!r}")
-    if kind in NEARLY:
-        raise UserError(
-            f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"
-            " for a model of your own, are in docs/guide/depth.md, 'Ideas for research'"
-        )
+def check_kind(values: Mapping[str, Any], where: str = "") -> None:
+    """Raises UserError if a configuration's model_type is not supported; `where` names its model."""
+    kind, said = values.get("model_type"), f"'{where}': " if where else ""
     if kind is not None and kind not in MODEL_TYPES:
-        raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(MODEL_TYPES)}")
+        raise UserError(f"{said}model_type {kind!r} is not supported; it must be one of {', '.join(MODEL_TYPES)}")
 
 
 def _check_keys(
