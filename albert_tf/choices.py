@@ -37,9 +37,9 @@ class PairRule(NamedTuple):
 
 # The losses of models/pair_losses.py, in its order.
 PAIR_LOSSES = {
-    "multiple_negatives_ranking": PairRule(("temperature", "symmetric", "matryoshka_dims"), 1, compares=True),
+    "multiple_negatives_ranking": PairRule(("temperature", "matryoshka_dims"), 1, compares=True),
     "cosent": PairRule(("temperature", "matryoshka_dims"), 1, 1, compares=True),
-    "triplet": PairRule(("margin", "matryoshka_dims"), 2),
+    "triplet": PairRule(("matryoshka_dims",), 2),
     "mse": PairRule((), 0),
     "margin_mse": PairRule((), 2),
 }

@@ -7,15 +7,16 @@ python -m albert_tf.convert_checkpoint --input=run --to=huggingface --output=hf_
 import dataclasses
 from pathlib import Path
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS, WRITTEN_FORMATS
+from albert_tf.choices import FORMATS, WRITTEN_FORMATS
 from albert_tf.hub import check_model
+from albert_tf.trainer_settings import PublishedModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_export, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertSettings(CheckedSettings):
+class ConvertSettings(PublishedModel):
     """The command's flags."""
 
     input: str = setting(help="Folder, checkpoint prefix or file; a preset's name for keras_hub.")
@@ -34,7 +35,6 @@ class ConvertSettings(CheckedSettings):
         help="Tokens on each side that a token attends to, for long rows (docs/guide/long_documents.md); 0: all.",
         at_least=0,
     )
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     global_attention_every: int = setting(
         0, help="With --attention_window: every this many steps attend to all tokens; 0: none.", at_least=0
     )

@@ -56,7 +56,7 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     positives = vectors["documents"][[places["documents"][one.texts[1]] for one in examples]]
     found = hard_negatives(
         anchors, positives, vectors["documents"][: len(passages)], _own(examples, passages),
-        settings.num_negatives, settings.relative_margin, settings.range_min, settings.range_max,
+        settings.num_negatives, settings.relative_margin, settings.range_max,
     )  # fmt: skip
     rows = [(*one.texts, *(passages[n] for n in row)) for one, row in zip(examples, found) if row is not None]
     if not rows:
@@ -92,14 +92,13 @@ def hard_negatives(
     own: Sequence[Sequence[int]],
     number: int,
     relative_margin: float,
-    range_min: int = 0,
     range_max: int = 100,
 ) -> list[list[int] | None]:
     """Returns the passage numbers of each anchor's hard negatives, the most similar first; None if there are too few.
 
     Vectors are float32 [rows, dimensions] of length 1. `own` lists the passages to exclude for an anchor, such as its
     positives. Candidates are those of the `range_max` nearest others whose cosine is at most (1 -
-    `relative_margin`) times the positive's, without the first `range_min` of them.
+    `relative_margin`) times the positive's.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]
@@ -114,8 +113,7 @@ def hard_negatives(
         nearest = exact_nearest(anchors[part], passages, top, lambda first, second: first @ second.T)
         for limit, excluded, cosines, best in zip(limits[part], map(set, own[part]), *nearest):
             others = [place for place in zip(cosines, best.tolist()) if place[1] not in excluded][:range_max]
-            below = [place for cosine, place in others if cosine <= limit]
-            chosen = below[range_min : range_min + number]
+            chosen = [place for cosine, place in others if cosine <= limit][:number]
             found.append(chosen if len(chosen) == number else None)
     return found
 

@@ -8,29 +8,20 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, OTHER_TOKENIZER_HELP
+from albert_tf.choices import DEPTH_HELP
 from albert_tf.hub import check_model
+from albert_tf.trainer_settings import PublishedModel, PublishedTokenizer
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.corpus import read_documents
 from tfrecords.tokenizers.finding import check_tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ComparedModels(CheckedSettings):
+class ComparedModels(PublishedModel, PublishedTokenizer):
     """Settings of commands that run models on texts."""
-
-    tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
-    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-    lower_case: bool | None = setting(
-        None, help="whether the tokenizer lower-cases; left out: as the files next to it or its pieces say"
-    )
-    keep_accents: bool | None = setting(
-        None, help="whether the tokenizer keeps accents; left out: as the files next to it say, or else not"
-    )
 
     def check(self, models: Sequence[str]) -> None:
         for path in models:

@@ -63,7 +63,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
 
     @functools.cache
     def cut() -> Any:
-        return compress(work.teacher, work.cut, work.score, work.counts)
+        return compress(work.teacher, work.cut, work.counts)
 
     def make() -> Any:
         return _student(settings, cut())
@@ -76,7 +76,6 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     if phase is None:
         model = make()
     elif phase.run():
-        phase.clean_up()
         model = load_keras(phase.folder)
         after = work.score(model)
     else:
@@ -146,7 +145,7 @@ def prepare(settings: CompressSettings) -> CompressionInput:
         loaded.model, loaded.tokenizer, texts.held_out, settings.max_seq_length, settings.eval_batch_size
     )
     counts = count_pieces(texts.train, tokenizer)
-    cut = cut_of(settings, teacher, counts)
+    cut = cut_of(settings, teacher)
     small = parameters(cut_config(config, cut)).encoder
     if settings.num_train_steps and teacher is loaded.model and small >= parameters(config).encoder:
         raise UserError(
@@ -202,12 +201,12 @@ def _text_phase(
     settings: CompressSettings, work: CompressionInput, make: Callable, devices: Devices, started: float, folder: Path
 ) -> TextDistillation:
     config = _student_config(cut_config(encoder_of(work.teacher).config, work.cut))
-    masks = "words" in lessons_of(settings, work.teacher)
+    masks = "words" in lessons_of(work.teacher)
     train, held_out = (
         make_rows(texts, work.tokenizer, settings.max_seq_length, masks, settings.seed) for texts in work.texts
     )
     lesson = Lesson(work.teacher, make, config, work.tokenizer, work.cut.layers, train, held_out)
-    settings = resolved(dataclasses.replace(settings, output_dir=str(folder)), work.teacher)
+    settings = resolved(dataclasses.replace(settings, output_dir=str(folder)))
     return TextDistillation(settings, lesson, work.likeness, devices, started)
 
 
@@ -215,7 +214,7 @@ def _task(settings: CompressSettings, work: CompressionInput) -> dict[str, Any]:
     # The metrics are the original model's.
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     # Its vectors resemble the original model's, so it may search that model's index.
-    is_taught = resolved(settings, work.teacher).vectors_weight > 0 and settings.num_train_steps
+    is_taught = settings.num_train_steps and "vectors" in lessons_of(work.teacher)
     return own | ({"distilled_from": identity(work.loaded)} if is_taught else {})
 
 

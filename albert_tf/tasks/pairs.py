@@ -126,7 +126,7 @@ class TextPairs(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         self.epoch += 1
-        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, keys=self.rows.keys)
+        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, self.rows.keys)
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -290,7 +290,7 @@ def pairs_task(settings: FinetuningSettings) -> PairsTask:
     """Makes the task of --task=pairs."""
     data = open_pairs(settings)
     dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
-    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, settings.symmetric, settings.margin, dims)
+    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, dims=dims)
     teacher = load(settings.teacher) if settings.teacher else None
     return PairsTask(data, loss, settings.query_prompt, settings.document_prompt, teacher)
 

@@ -181,7 +181,7 @@ class Finetuning(Training):
         return self.inputs.train.truncation.shares()
 
     def batches(self, phase: Phase, step: int) -> Callable:
-        return reader(self.inputs.train, self.settings, step, self.settings.length_buckets)
+        return reader(self.inputs.train, self.settings, step)
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
         scores = {}

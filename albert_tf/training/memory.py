@@ -1,7 +1,7 @@
 """Estimates the memory of a pre-training step."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.client import device_lib
@@ -39,9 +39,10 @@ class Need(NamedTuple):
         return self.fixed + self.row * rows
 
 
-def step_need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
-    """Estimates a step's memory for rows of `length` tokens with `predictions` masked words."""
-    work = work_of(config, length, predictions if settings.objective == "permutation" else 0)
+def step_need(config: AlbertConfig, manifest: dict[str, Any], settings: PretrainingSettings) -> Need:
+    """Estimates a step's memory for the rows of records."""
+    length, predictions = manifest["max_seq_length"], manifest["max_predictions_per_seq"]
+    work = work_of(config, length, predictions if manifest.get("objective") == "permutation" else 0)
     gate = _GATE * (config.feed_forward == "glu")
     block = work.length * _HIDDEN * config.hidden_size
     block += work.length * (_INTERMEDIATE + gate) * config.intermediate_size
@@ -77,32 +78,22 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 def _of_containers(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
     lines = own.read_text().splitlines() if own.is_file() else []
-    free = []
-    for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
-            continue
-        base = root / "memory" if controllers else root
-        limit, used = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
-        )
-        folder = base / name.strip("/")
-        for group in (folder, *folder.parents):
-            if group.is_relative_to(base) and (left := _left(group, limit, used)) is not None:
-                free.append(left)
-    return free
+    # Version 2 of control groups has one line, which begins with 0::/.
+    folder = root / next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")
+    groups = [group for group in (folder, *folder.parents) if group.is_relative_to(root)]
+    return [left for group in groups if (left := _left(group)) is not None]
 
 
-def _left(group: Path, limit: str, used: str) -> int | None:
+def _left(group: Path) -> int | None:
     try:
-        allowed = (group / limit).read_text().strip()
-        taken, statistics = int((group / used).read_text()), (group / "memory.stat").read_text().split()
-    except (OSError, ValueError):
-        return None
-    if not allowed.isdigit() or int(allowed) >= 2**60:
+        allowed, taken = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        statistics = (group / "memory.stat").read_text().split()
+    except OSError:
         return None
     # Cached files are released on demand.
     counts = dict(zip(statistics[::2], map(int, statistics[1::2])))
-    return int(allowed) - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
+    cached = counts.get("inactive_file", 0) + counts.get("active_file", 0)
+    return int(allowed) - int(taken) + cached if allowed.isdigit() else None
 
 
 def memory_advice(
@@ -112,10 +103,7 @@ def memory_advice(
     total = free_memory()
     # Logical devices of one CPU share its memory.
     sharers = devices.replicas if _device_memory() is not None else devices.processes
-    needs = [
-        step_need(config, phase.manifest["max_seq_length"], phase.manifest["max_predictions_per_seq"], settings)
-        for phase in phases
-    ]
+    needs = [step_need(config, phase.manifest, settings) for phase in phases]
 
     def estimate(parts: int) -> float:
         return max(need.of(-(-phase.batch_size // (parts * sharers))) for phase, need in zip(phases, needs))

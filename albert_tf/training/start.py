@@ -66,20 +66,20 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
 
 
 def load_pretraining_start(
-    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
+    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", length: int = 0
 ) -> Start:
     """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
     `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts and some settings of
     extensions, and add extensions that keep the initial outputs. If `tokenizer` is set, the weights are adapted to the
-    records' vocabulary. `former_tokenizer` is the weights' tokenizer, if none is next to them.
+    records' vocabulary.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(
             f"--tokenizer={tokenizer} is not the tokenizer that the records were made with ({found}); give the folder "
             "of the records, or build them anew with it"
         )
-    start = load_start(init_from, config, former_tokenizer if init_from else "")
+    start = load_start(init_from, config)
     if start.model is None:
         # The records decide: a head over any other vocabulary could not be trained on them.
         return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
@@ -104,8 +104,8 @@ def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
 def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     if start.tokenizer is None:
         raise UserError(
-            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; give the tokenizer "
-            "that it was trained with by --former_tokenizer=FILE"
+            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; put the tokenizer "
+            "that it was trained with into its folder"
         )
     if not difference(records, start.tokenizer):
         return start

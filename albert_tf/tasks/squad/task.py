@@ -14,7 +14,6 @@ from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-SPAN_HEADS = ("plain", "joint")
 _VERSIONS = {"squad1": "1.1", "squad2": "2.0"}
 # Flags and README of google-research/albert; of SQuAD 2.0 rate, steps and warm-up are the paper's Table 14.
 _DEFAULTS = {
@@ -40,8 +39,6 @@ class SquadTask(Task):
     needs_pooler = False
 
     def __init__(self, name: str, data_dir: str, span_head: str = "", exclude_ids: str = ""):
-        if span_head and span_head not in SPAN_HEADS:
-            raise UserError(f"--span_head={span_head} is unknown; choose plain or joint")
         self.name, self.data_dir = name, Path(data_dir)
         self.defaults, self.version = _DEFAULTS[name], _VERSIONS[name]
         self.answers_always = name == "squad1"

@@ -42,7 +42,6 @@ class FileOptions:
     label_column: str = ""
     encoding: str = ""
     dev_fraction: float = 0.0
-    split_seed: int = 0
     known: tuple[str, ...] = ()
 
     @classmethod
@@ -173,19 +172,19 @@ def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[t
         texts, found = _texts_and_labels(table, row, options)
         if known:
             check_known(table, row, options.label_column, found, known)
-        keys.append(text_key(texts, options.split_seed))
+        keys.append(text_key(texts))
         labels.append(shared.setdefault(found, found))
     return np.array(keys, np.uint64), labels
 
 
-def text_key(texts: Sequence[str], seed: int) -> int:
+def text_key(texts: Sequence[str]) -> int:
     """Returns a 64-bit hash of texts that ignores their order, case, spacing and Unicode composition.
 
     It decides for splits, batches and mining which rows or texts are equal.
     """
     folded = (" ".join(unicodedata.normalize("NFD", text).casefold().split()) for text in texts)
     text = "\0".join(sorted(folded))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=b"0").digest(), "big")
 
 
 def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:

@@ -105,11 +105,11 @@ def open_pairs(settings: Any) -> PairData:
     # Mining has no loss, and holds nothing out.
     given = tuple((name, getattr(settings, name, "")) for name in names)
     fraction = 0.0 if folder else getattr(settings, "dev_fraction", 0.0)
-    return _opened(tuple(files.items()), given, fraction, getattr(settings, "split_seed", 0), state)
+    return _opened(tuple(files.items()), given, fraction, state)
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _state: tuple) -> PairData:
+def _opened(files: tuple, given: tuple, dev_fraction: float, _state: tuple) -> PairData:
     flags, path = dict(given), files[0][1]
     encoding = flags["encoding"] if dev_fraction or flags["encoding"] else None
     table = read_table(path, encoding=encoding)
@@ -121,8 +121,8 @@ def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _s
     data = dataclasses.replace(data, files=dict(files), encoding=encoding)
     anchors, both, scores = [], [], set[float]()
     for example in data.examples("train") or ():
-        anchors.append(text_key(example.texts[:1], split_seed))
-        both.append(text_key(example.texts[:2], split_seed))
+        anchors.append(text_key(example.texts[:1]))
+        both.append(text_key(example.texts[:2]))
         scores.update([] if example.score is None else [example.score])
     for split in data.files:
         for _ in data.examples(split) or ():  # Its errors come before any training.
@@ -158,9 +158,8 @@ def _groups(anchors: Sequence[int], pairs: Sequence[int]) -> list[int]:
 
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
     """Returns the `text_key` of each text, int64 [rows, texts]."""
-    return np.array([[text_key([text], 0) for text in example.texts] for example in examples], np.uint64).astype(
-        np.int64
-    )
+    keys = [[text_key([text]) for text in example.texts] for example in examples]
+    return np.array(keys, np.uint64).astype(np.int64)
 
 
 def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) -> PairData:
