@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from albert_tf.base.libraries import check_libraries
 from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
@@ -102,6 +103,12 @@ class Run(PublishedModel):
         "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG", choices=STRATEGIES
     )
     jit_compile: bool = setting(False, help="compile the step with XLA")
+    tensorboard: bool = setting(False, help="also write the history for TensorBoard; needs the extra tensorboard")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.tensorboard:
+            check_libraries("--tensorboard", tensorboard="tensorboard")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ CORPUS = "corpus"
 # Settings that a resumed distillation may change.
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "vocab_from", "max_hours", "strategy"),
-    *("eval_batch_size", "allow_pickle"),
+    *("eval_batch_size", "allow_pickle", "tensorboard"),
 )
 _DEFAULTS = {
     "learning_rate": 4e-4,

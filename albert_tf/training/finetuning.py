@@ -34,6 +34,7 @@ _SUMMARY = "summary.json"
 # Settings that a resumed run may change. Paths have no effect, the contents of files do.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
+    "tensorboard",
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
     *("dryrun", "allow_pickle"),
 )

@@ -174,7 +174,7 @@ class Training(abc.ABC):
         parts = settings.gradient_accumulation_steps
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts)
         history = self.history if self.devices.is_chief else None
-        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step)
+        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step, settings.tensorboard)
         self._ended = self._has_warned = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:

@@ -12,6 +12,7 @@ from tfrecords.base.settings import setting
 # Settings that a resumed run may change: none affects which examples give which update.
 FREE_ON_RESUME = (
     "output_dir", "log_steps", "max_hours", "strategy", "pack_rows", "dryrun", "allow_pickle",
+    "tensorboard",
 )  # fmt: skip
 _DEFAULTS = {
     "train_data": dataclasses.MISSING,

@@ -150,28 +150,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
         if problems and is_chief:
             os.replace(folder / LAST, folder / DAMAGED)
             print(f"{problems[0]}; it is kept as {DAMAGED}, going on from {name}", file=sys.stderr)
-        _remove_accumulators(model)
         return model
     if problems:
         raise UserError(f"{'; '.join(problems)}; copy one back whole, or start again in another --output_dir")
     return None
-
-
-def _remove_accumulators(model: keras.Model) -> None:
-    optimizer = model.optimizer
-    parts = optimizer.gradient_accumulation_steps
-    if not parts:
-        return
-    store = {}
-    optimizer.save_own_variables(store)
-    accumulators = {id(variable) for variable in optimizer._accumulated_gradients}
-    values = [
-        store[str(n)]
-        for n, variable in enumerate(optimizer.variables)
-        if id(variable) not in accumulators and str(n) in store
-    ]
-    values[0] = values[0] // parts  # Iterations, which Keras counts in parts.
-    config = model.get_compile_config()
-    config["optimizer"]["config"]["gradient_accumulation_steps"] = None
-    model.compile_from_config(config)
-    model.optimizer.load_own_variables({str(number): value for number, value in enumerate(values)})

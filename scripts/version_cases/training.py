@@ -37,8 +37,8 @@ _STEPS = (
 PRETRAININGS = {
     "lamb": ("albert", "dynamic"),
     "adamw, parts": ("albert", "static", "--optimizer=adamw", "--gradient_accumulation_steps=2"),
-    "muon": ("albert", "dynamic", "--optimizer=muon", "--poly_power=2"),
-    "official norm, no packing": ("albert", "dynamic", "--gradient_norm=official", "--nopack_rows"),
+    "muon": ("albert", "dynamic", "--optimizer=muon"),
+    "no packing": ("albert", "dynamic", "--nopack_rows"),
     "modern, loop": ("modern", "dynamic", "--walk=loop"),
     "halting, recompute": ("halting", "dynamic", "--walk=recompute"),
     "equilibrium": ("equilibrium", "dynamic", "--walk=equilibrium"),
@@ -60,7 +60,6 @@ FINETUNINGS = {
         "classes",
         "--gradient_accumulation_steps=2",
         "--class_weights=balanced",
-        "--nolength_buckets",
     ),
     "exits": ("classification", "classes", "--early_exit"),
     "numbers": ("regression", "numbers", "--second_text_column=other"),

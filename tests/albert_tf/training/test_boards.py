@@ -32,7 +32,7 @@ def killed(tmp_path, request):
 
 
 def test_each_step_is_there_once_after_a_kill(killed):
-    report = TrainingReport(History(killed, 10), "training", 30, 10)
+    report = TrainingReport(History(killed, 10), "training", 30, 10, boards=True)
     for step in (20, 30):
         report.row(step, {"loss": 1.0}, {"val_loss": 1.0}, 1.0)
     report.close()

@@ -79,7 +79,7 @@ def test_models_that_look_at_whole_rows_get_single_ones(settings):
         run = SimpleNamespace(config=config.replace(**changes), settings=dataclasses.replace(settings, **of_settings))
         return pretraining.Pretraining._packed.fget(run)
 
-    assert packs({}) and not packs({"pack_rows": False}) and not packs({"gradient_norm": "official"})
+    assert packs({}) and not packs({"pack_rows": False})
     assert not packs({}, attention_window=8, position_type="rotary") and not packs({}, position_type="relative")
     assert not packs({}, equilibrium_solver="fixed_point") and not packs({}, halting="act")
 

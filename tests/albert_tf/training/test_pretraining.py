@@ -33,7 +33,6 @@ def test_the_folder_holds_what_later_stages_need(tiny_run):
     rows = history(tiny_run)
     assert [row["step"] for row in rows] == ["2", "4"]
     assert all(float(row["val_loss"]) > 0 and 0 <= float(row["masked_lm_accuracy"]) <= 1 for row in rows)
-    assert any((tiny_run / "tensorboard").rglob("events.*"))
     # The kept model has no optimizer in it: a third of the size.
     assert (tiny_run / "model.keras").stat().st_size < 0.7 * (tiny_run / "last.keras").stat().st_size
 
@@ -67,33 +66,29 @@ masked | --eval_data=nowhere/*.tfrecord => nowhere/\*\.tfrecord
 masked | --optimizer=lamp => lamp
 masked | --num_warmup_steps=4 => num_warmup_steps=4
 masked | --num_train_steps=0 => num_train_steps=0
-masked | --train_batch_size=0 => train_batch_size=0
+masked | --train_batch_size=0 => train_batch_size=0 is no multiple
 masked | --learning_rate=-0.001 => --learning_rate=-0\.001 must be 0 or more
 masked | --dtype_policy=float7 => float7
 masked | --output_dir=/proc/nowhere => /proc/nowhere
-masked | --objective=replaced => --objective=replaced is unknown; choose one of masked, permutation
 masked | --config=SHORT => 32 tokens long, the model takes at most 16; .* or raise max_position_embeddings
 two phases | --second_from_step=0 => second_from_step=0 must be above 0
 two phases | --second_from_step=4 => second_from_step=4 must be above 0 and below --num_train_steps=4
 two phases | --second_train_data= => second_from_step=1 needs --second_train_data
-two phases | --train_batch_size=7 => train_batch_size=7 must be a multiple
-two phases | --gradient_norm=official => =official cannot be combined with --gradient_accumulation_steps
-two phases | --gradient_norm=l1 => gradient_norm=l1 is unknown; choose one of summed, official
+two phases | --train_batch_size=7 => train_batch_size=7 is no multiple
 two phases | --strategy=multi_worker --gradient_accumulation_steps=1 => TF_CONFIG
 two phases | --strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored
 two phases | --walk=crawl => walk=crawl is unknown
 two phases | --max_hours=-1 => max_hours=-1
 two phases | --max_hours=nan => max_hours=nan
 two phases | --log_steps=0 => log_steps=0
-permutation | --objective=masked --memory_length=0 => are for --objective=permutation, not masked
-permutation | --objective=masked => --memory_length=24 is for --objective=permutation
+masked | --memory_length=24 => --memory_length=24 is for records of permutations
+two phases | --second_train_data=PERMUTED => two phases differ in (pair_task|objective)
 permutation | --train_batch_size=6 => cannot share a batch of 6
 permutation | --train_batch_size=7 --gradient_accumulation_steps=1 => multiple of the 2 streams
-permutation | --perm_size=5 => --perm_size=5 must divide
 permutation | --eval_batch_size=100000 => too few for a batch of 100000
 permutation | --strategy=mirrored => --strategy=mirrored keeps no memory
 permutation | --config=ABSOLUTE => needs a configuration with position_type 'relative'
-permutation | --train_data=WORDS => are for --objective=masked, not permutation
+permutation | --eval_data=WORDS => are not for|for --objective
 """
 
 
@@ -103,7 +98,12 @@ def test_impossible_settings_are_named_and_leave_nothing(line, run_settings, pla
     config, short = place("configs") / "masked.json", tmp_path / "short.json"
     files.write_json(short, files.read_json(config) | {"max_position_embeddings": 16})
     run, _, line = line.partition(" | ")
-    for name, path in {"SHORT": short, "ABSOLUTE": config, "WORDS": place("words")}.items():
+    for name, path in {
+        "SHORT": short,
+        "ABSOLUTE": config,
+        "WORDS": place("words"),
+        "PERMUTED": place("permutations"),
+    }.items():
         line = line.replace(name, str(path))
     settings = dataclasses.replace(run_settings(run), output_dir=str(tmp_path / "run"))
     assert_refused(line, settings, pretraining.pretrain)

@@ -12,7 +12,6 @@ import subprocess
 import time
 import types
 
-import keras
 import numpy as np
 import pytest
 
@@ -94,25 +93,6 @@ def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(finished
     run_folder.save_checkpoint(model, tmp_path)
     with pytest.raises(UserError, match=r"last\.keras' has an optimizer of other variables .*another --output_dir"):
         run_folder.load_checkpoint(tmp_path)
-
-
-def test_a_checkpoint_whose_optimizer_added_up_the_parts_is_loaded_as_one_without(finished, tmp_path):
-    """As pre-training did it once: accumulators, and iterations count parts."""
-    model = load_keras(finished / "last.keras", compile=True)
-    plain = [keras.ops.convert_to_numpy(value) for value in model.optimizer.variables]
-    config = model.get_compile_config()
-    config["optimizer"]["config"]["gradient_accumulation_steps"] = 2
-    model.compile_from_config(config)
-    accumulators = {id(variable) for variable in model.optimizer._accumulated_gradients}
-    others = [variable for variable in model.optimizer.variables if id(variable) not in accumulators]
-    for variable, value in zip(others, plain, strict=True):
-        variable.assign(value)
-    model.optimizer._iterations.assign(2 * 4)
-    run_folder.save_checkpoint(model, tmp_path)
-    loaded = run_folder.load_checkpoint(tmp_path).optimizer
-    assert loaded.gradient_accumulation_steps is None
-    for variable, value in zip(loaded.variables, plain, strict=True):
-        np.testing.assert_array_equal(variable, value, err_msg=variable.path)
 
 
 def test_a_power_cut_at_any_moment_leaves_a_checkpoint(tmp_path, monkeypatch):

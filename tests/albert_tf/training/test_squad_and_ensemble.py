@@ -118,16 +118,14 @@ def test_version_1_answers_always(tmp_path, tiny_run, head):
     ("task", "message"),
     [
         ("squad1", "question '7' has no answer; --task=squad2"),
-        ("squad1 both", "--span_head=both is unknown"),
         ("squad2", "holds neither train-v2.0.json nor train-v2.0.json.gz"),
     ],
 )
 def test_says_what_is_wrong_before_training(tmp_path, task, message):
     asked = '{"context": "c", "qas": [{"id": "7", "question": "?", "answers": []}]}'
     (tmp_path / "train-v1.1.json").write_text(f'{{"data": [{{"paragraphs": [{asked}]}}]}}')
-    name, *head = task.split()
     with pytest.raises(UserError, match=message):
-        SquadTask(name, str(tmp_path), *head).read("train")
+        SquadTask(task, str(tmp_path)).read("train")
     assert SquadTask("squad2", str(tmp_path)).read("dev") is None
 
 
@@ -140,7 +138,9 @@ def test_logits_of_an_ensemble_are_their_mean():
 
 def test_squad_ensemble(squads, tmp_path):
     settings, first, second = squads
-    wanted = EnsembleSettings("squad2", settings.data_dir, f"{first},{second}", str(tmp_path / "both"))
+    wanted = EnsembleSettings(
+        task="squad2", data_dir=settings.data_dir, models=f"{first},{second}", output_dir=str(tmp_path / "both")
+    )
     both = ensemble(wanted)["models"]
     assert {place: one["dev_f1"] for place, one in both.items()} == pytest.approx(
         {str(folder): load_task(folder)["metrics"]["f1"] for folder in (first, second)}
@@ -162,7 +162,11 @@ def test_classes_ensemble(tmp_path, class_settings):
     data = shutil.copytree(class_settings.data_dir, tmp_path / "data")
     (data / "train.tsv").unlink()  # The models know their classes.
     folders = [folder / "seed-0", folder / "seed-1", tmp_path / "both"]
-    ensemble(EnsembleSettings("classification", str(data), f"{folders[0]},{folders[1]}", str(folders[2])))
+    ensemble(
+        EnsembleSettings(
+            task="classification", data_dir=str(data), models=f"{folders[0]},{folders[1]}", output_dir=str(folders[2])
+        )
+    )
     first, second, both = (
         np.array([[float(row["logit:no"]), float(row["logit:yes"])] for row in csv.DictReader(file, delimiter="\t")])
         for file in [(folder / "predictions" / "dev.tsv").open() for folder in folders]
@@ -189,4 +193,8 @@ def test_an_ensemble_says_who_does_not_belong(squads, tmp_path, tiny_run):
     (tmp_path / "sst2" / "task.json").write_text(json.dumps(load_task(first) | {"kind": "classification"}))
     places = {"TINY": tiny_run, "FIRST": first, "TMP": tmp_path}
     for line in lines(functools.reduce(lambda text, name: text.replace(name, str(places[name])), places, REFUSED)):
-        assert_refused(line, EnsembleSettings("squad2", settings.data_dir, str(first), str(tmp_path)), ensemble)
+        assert_refused(
+            line,
+            EnsembleSettings(task="squad2", data_dir=settings.data_dir, models=str(first), output_dir=str(tmp_path)),
+            ensemble,
+        )
