@@ -9,7 +9,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.hub import find_model
 from albert_tf.loading import load
 from albert_tf.model_files import load_task
-from albert_tf.tasks.ensemble import combine, reduced
+from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
@@ -41,7 +41,7 @@ def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
         found = [predict(model, split.rows, settings.eval_batch_size, length) for split in splits]
         metrics[str(folder)] = _scores(task, splits, found)
         print(f"{folder}: {_shown(metrics[str(folder)])}")
-        members.append([reduced(outputs) for outputs in found])
+        members.append(found)
     together = [combine(of_split) for of_split in zip(*members)]
     _use_thresholds(task, folders)
     summary = {"models": metrics, "ensemble": _scores(task, splits, together)}

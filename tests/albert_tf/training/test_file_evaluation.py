@@ -84,10 +84,12 @@ def test_a_file_is_answered_as_predict_does_and_measured_written_and_drawn(tmp_p
         assert np.sum(found["confusion"]) == len(right)
     if task in ("classification", "sst2"):
         assert labels == NAMES.get(task, ["no", "yes"]) * 4 and baseline["accuracy"] == 0.5
-    (picture,) = folder.glob("*.png")
-    assert picture.read_bytes()[:4] == b"\x89PNG"
     printed = capsys.readouterr().out
-    assert f"wrote {picture}" in printed and "baseline" in printed and "truncated: neu.csv" in printed
+    assert "baseline" in printed and "truncated: neu.csv" in printed
+    pictures = list(folder.glob("*.png"))
+    assert len(pictures) == (task not in ("multilabel", "regression"))
+    for picture in pictures:
+        assert picture.read_bytes()[:4] == b"\x89PNG" and f"wrote {picture}" in printed
 
 
 # What `predict` gives for a text, as a file says it.
@@ -127,14 +129,13 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
         run_evaluation.main(settings)
 
 
-def test_curves_and_matrices_of_many_names_are_drawn(tmp_path):
+def test_a_matrix_of_many_names_is_drawn(tmp_path):
     random, names = np.random.default_rng(0), [f"class {number}" for number in range(40)]
     labels, guesses = random.integers(0, 40, (2, 500))
     counts = pictures.confusion(labels, guesses, 40)
     assert counts.sum() == 500 and counts[labels[0], guesses[0]] > 0
-    pictures.draw_classes(tmp_path / "a.png", names, counts, random.normal(size=(500, 40)), labels)
-    pictures.draw_labels(tmp_path / "b.png", names, random.normal(size=(500, 40)), random.random((500, 40)) < 0.2)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "b.png"}
+    pictures.draw_classes(tmp_path / "a.png", names, counts)
+    assert (tmp_path / "a.png").stat().st_size > 5000
 
 
 @pytest.fixture(scope="module")
