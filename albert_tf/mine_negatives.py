@@ -33,7 +33,7 @@ class MiningSettings(DataFile, Applied, defaults={"data_file": dataclasses.MISSI
     }
 
     output_file: str = setting(
-        help="table to write: .csv or .tsv; a killed run leaves hidden .f32 files next to it, from which it goes on"
+        help="table to write: .csv or .tsv; a killed run leaves a hidden folder next to it, from which it goes on"
     )
     passages: str = setting("", help="table of the passages to choose from; empty: all positives of --data_file")
     passage_column: str = setting("", help="column of the passages; empty: passage, text or the like")

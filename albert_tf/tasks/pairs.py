@@ -17,7 +17,7 @@ from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import Preprocessor
 from albert_tf.tasks.metrics import spearman
-from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
+from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.tables.reading import write_table
@@ -52,22 +52,11 @@ def pair_rows(
         return rows
     columns = [text_rows(tokenizer, [column], max_seq_length) for column in documents]
     tokens = dict(rows.tokens) | {
-        DOCUMENT + name: _side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
+        DOCUMENT + name: side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
         for name in rows.tokens
     }
     truncation = sum((column.truncation for column in columns), rows.truncation)
     return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
-
-
-def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
-    lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
-    splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
-    values = np.full(count * int(splits[-1]), fill, np.int32)
-    for place, column in enumerate(columns):
-        own = np.diff(column.splits)
-        starts = count * splits[:-1] + place * lengths
-        values[np.repeat(starts - column.splits[:-1], own) + np.arange(own.sum())] = column.values
-    return RaggedArray(values, splits, (count,))
 
 
 class TextPairs(keras.utils.PyDataset):

@@ -45,6 +45,18 @@ class RaggedArray(Sequence):
         return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
 
 
+def side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
+    """Joins the arrays of each row to one [columns, length], padded by `fill` to the longest of them."""
+    lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
+    splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
+    values = np.full(count * int(splits[-1]), fill, np.int32)
+    for place, column in enumerate(columns):
+        own = np.diff(column.splits)
+        starts = count * splits[:-1] + place * lengths
+        values[np.repeat(starts - column.splits[:-1], own) + np.arange(own.sum())] = column.values
+    return RaggedArray(values, splits, (count,))
+
+
 class StoredArray(RaggedArray):
     """A RaggedArray whose values are in a file."""
 

@@ -81,9 +81,9 @@ def test_race_scores_each_level(tmp_path):
 
 # What is replaced in the article, by what, and the sentence.
 WRONG = r"""
-"D" ; "E" => line 1: question 1: answer 'E' is none of A, B, C, D
-, "D" ; => line 1: 2 questions, 2 lists of options, 1 answers
-["piece",;[ => line 1: question 0 must have 4 options
+"D" ; "E" => line 1: question 1 must be a text with 4 options and the answer A
+, "D" ; => line 1: .*must be lists, equally long
+["piece",;[ => line 1: question 0 must be a text with 4 options
 An expression is a piece of syntax. ; => line 1: article is not a text
 ["What is it?", "It is a _ of syntax."];"Why?" => line 1: .*must be lists
 "options";"choices" => line 1: no column 'options'

@@ -144,7 +144,7 @@ def scored(written, tmp_path):
     data = {"d": [first, second], "one": [first], "other": [second._replace(id="7")]}
     for name, examples in (data | {"more": [first, second, first._replace(id="3")]}).items():
         squad_file(tmp_path / f"{name}.json", examples)
-    return ScoreSettings(f"{tmp_path}/d.json", str(predictions), str(odds))
+    return ScoreSettings(data=f"{tmp_path}/d.json", predictions=str(predictions), null_odds=str(odds))
 
 
 def test_score_squad(scored, tmp_path, capsys):
@@ -162,7 +162,6 @@ WRONG = r"""
 --data=TMP/one.json => --null_odds is for version 2.0
 --data=TMP/other.json => answers no question
 --data=TMP/none.json => cannot read
---version=3 => --version=3 is unknown
 """
 
 

@@ -57,7 +57,7 @@ WRONG = r"""
 {"data": [{"paragraphs": [{"qas": []}]}]} => data\[0\].paragraphs\[0\] has no text 'context'
 | {"question": "x"} | => qas\[0\] has no text 'id'
 | {"id": "7", "question": "x"} | => \(question '7'\) has no list 'answers'
-| {"id": "q", "question": "x", "answers": [{"text": "a", "answer_start": "3"}]} | => answer_start '3' is not a whole nu
+| {"id": "q", "question": "x", "answers": [{"text": "a", "answer_start": "3"}]} | => answer_start '3', which is not a whole nu
 | {QUESTION}, {QUESTION} | => qas\[1\] repeats question id 'q'
 | {QUESTION, "is_impossible": true} | => is_impossible and has answers
 { => not JSON
@@ -191,7 +191,7 @@ def test_what_cannot_be_framed(tokenizer):
         make_rows([example("Rome")], tokenizer, 7, training=False)
     for start, message in (
         (None, "question 'x' has no answer_start"),
-        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix it"),
+        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix the file"),
         (-1, "answer_start -1 points at"),
     ):
         wrong = [SquadExample("x", "?", CONTEXT, (GoldAnswer("Rome", start),))]
