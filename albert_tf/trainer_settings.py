@@ -126,11 +126,12 @@ class Updates(CheckedSettings):
     num_warmup_steps: int = setting(-1, help="steps of linear warm-up", at_least=-1)
     weight_decay: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0)
 
-    def check_parts(self, size: int) -> None:
-        """Raises UserError if a batch of `size` examples has no equal parts."""
-        parts = self.gradient_accumulation_steps
-        if size < 1 or size % parts:
-            raise UserError(f"--train_batch_size={size} is no multiple of --gradient_accumulation_steps={parts}")
+    def check_warmup(self) -> None:
+        """Raises UserError if the warm-up is as long as the run."""
+        if self.num_warmup_steps >= max(self.num_train_steps, 1):
+            raise UserError(
+                f"--num_warmup_steps={self.num_warmup_steps} must be below the {self.num_train_steps} steps of the run"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from albert_tf.loading import Loaded, load
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
-from albert_tf.training.start import longer_command
+from albert_tf.training.start import check_length
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import say_export
@@ -132,12 +132,7 @@ def prepare(settings: CompressSettings) -> CompressionInput:
             )
     teacher, tokenizer = loaded.model, loaded.tokenizer
     config = encoder_of(teacher).config
-    if settings.max_seq_length > config.max_seq_length:
-        raise UserError(
-            f"--max_seq_length={settings.max_seq_length} is more than the {config.max_seq_length} tokens that the "
-            "model takes; give less, or make the model longer and train it on: "
-            f"{longer_command(settings.model, settings.max_seq_length)}, and then --model=longer"
-        )
+    check_length(settings.max_seq_length, config, settings.model, "--max_seq_length")
     texts = split_texts(read_texts(settings, settings.text, task, pairs=is_trained), settings)
     if settings.vocab_from:
         teacher, tokenizer = _pruned(settings, teacher, tokenizer, texts)

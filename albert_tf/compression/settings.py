@@ -80,6 +80,4 @@ class CompressSettings(DataFolder, Updates, Run, defaults=_DEFAULTS, meanings=_O
             raise UserError("give the texts to learn from: --text='corpus/*.txt', or --task and --data_dir, not both")
         if self.vocab_size and not self.vocab_from:
             raise UserError("--vocab_size needs --vocab_from=corpus, or the files whose pieces are kept")
-        if self.num_warmup_steps >= max(self.num_train_steps, 1):
-            raise UserError(f"--num_warmup_steps={self.num_warmup_steps} must be below --num_train_steps")
-        self.check_parts(self.train_batch_size)
+        self.check_warmup()

@@ -162,9 +162,6 @@ class PairsTask(StreamedTask):
             return "spearman"
         return "cosine" if self.loss.name == "mse" else "mrr"
 
-    def files(self) -> list[Path]:
-        return [] if self.data.held_out is not None or len(self.data.files) == 1 else list(self.data.files.values())
-
     def begun_from(self, model: Any, task: Mapping[str, Any]) -> "PairsTask":
         head: dict[str, Any] = {}
         if isinstance(model, AlbertSentenceEmbedder):

@@ -59,9 +59,6 @@ class TableTask(StreamedTask):
     def _path(self, split: str) -> Path | None:
         return find_table(self.data_dir, self.splits[split].stem, (".tsv",) if self.published else SUFFIXES)
 
-    def files(self) -> list[Path]:
-        return [] if self.data_file else list(filter(None, map(self._path, self.splits)))
-
     def stream(self, split: str) -> Iterator[Any] | None:
         labelled = split not in self.test_splits
         if self.data_file:

@@ -17,6 +17,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.truncation import truncation_line
 from albert_tf.training.batches import predict
 from albert_tf.training.preparation import Split
+from albert_tf.training.start import check_length
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -85,9 +86,8 @@ def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tupl
                 f"'{folder}' has another tokenizer than '{folders[0]}' ({found}); an ensemble reads the same tokens"
             )
         config = AlbertConfig.from_json(folder / "config.json")
-        first, positions = first.with_cls_last(config.spec.last_token), config.max_seq_length
-        if max_seq_length > positions:
-            raise UserError(f"--max_seq_length={max_seq_length} is more than the {positions} positions of '{folder}'")
+        first = first.with_cls_last(config.spec.last_token)
+        check_length(max_seq_length, config, folder, "--max_seq_length")
         if not max_seq_length:
             lengths.append(trained["max_seq_length"])
     return first, min(lengths)

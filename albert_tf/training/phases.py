@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf.training.devices import Devices
 from albert_tf.training.held_out import check_held_out
 from albert_tf.training.loop import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
@@ -108,9 +109,7 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
         train_data, eval_data = settings.second_train_data, settings.second_eval_data
         size = settings.second_train_batch_size or size
         phases.append(RecordsPhase(middle, end, train_data, eval_data, size, second, replicas))
-    parts = replicas * settings.gradient_accumulation_steps
     for phase in phases:
-        if phase.batch_size % parts:
-            raise UserError(f"{parts} devices or parts of a step cannot share a batch of {phase.batch_size} equally")
+        Devices(replicas=replicas).check_batch(phase.batch_size, settings.gradient_accumulation_steps)
     check_held_out([phase.train_data for phase in phases], [phase.eval_data for phase in phases if phase.eval_data])
     return phases

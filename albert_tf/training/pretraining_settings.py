@@ -94,12 +94,7 @@ class PretrainingSettings(
         super().__post_init__()
         if not (self.config or self.init_from):
             raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")
-        if self.num_warmup_steps >= self.num_train_steps:
-            raise UserError(
-                f"--num_warmup_steps={self.num_warmup_steps} must be below --num_train_steps={self.num_train_steps}"
-            )
-        for size in filter(None, (self.train_batch_size, self.second_train_batch_size)):
-            self.check_parts(size)
+        self.check_warmup()
         self._check_phases()
 
     def _check_phases(self):

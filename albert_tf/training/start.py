@@ -114,8 +114,8 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")
 
 
-def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if `length`, given by `flag` or the records, is too long for the model."""
+def check_length(length: int, config: AlbertConfig, path: str | os.PathLike, flag: str = "") -> None:
+    """Raises UserError if `length`, given by `flag` or the records, is too long for the model at `path`."""
     limit = config.max_seq_length
     if length <= limit:
         return
@@ -125,17 +125,10 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
         said = f"the records are {length} tokens long, the model takes at most {limit}; build the records with "
         said += f"--max_seq_length={limit} or less"
     fix = "raise max_position_embeddings in --config"
-    if init_from:
-        fix = f"make the model longer: {longer_command(init_from, length)}, and then --init_from=longer"
+    if path:
+        command = f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras"
+        fix = f"make the model longer: {command} --max_positions={length}, and then give the folder longer"
     raise UserError(f"{said}, or {fix}")
-
-
-def longer_command(path: str | os.PathLike, length: int) -> str:
-    """Returns a command that extends a model to rows of `length` tokens."""
-    return (
-        f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
-        f"--max_positions={length}"
-    )
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:

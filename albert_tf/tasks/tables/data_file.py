@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from albert_tf.tasks.tables.columns import find_column, kind_of_labels
-from albert_tf.tasks.tables.folders import no_table_hint
 from albert_tf.tasks.tables.lines import check_encoding
 from albert_tf.tasks.tables.reading import PARQUET, SEPARATED, DataRow, Table, read_table
 from albert_tf.tasks.tables.values import check_known, names_of, tagged_words, text_of
@@ -120,7 +119,7 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
         raise UserError(f"--data_file={path} {what}; give one CSV, TSV, JSON lines or Parquet file")
     if ending(path) not in ENDINGS:
-        raise UserError(f"--data_file={path} ends in none of {', '.join(ENDINGS)}{no_table_hint(path)}")
+        raise UserError(f"--data_file={path} ends in none of {', '.join(ENDINGS)}; save it as one of these")
     if options.encoding:
         check_encoding(options.encoding)
     return _read(options).columns
