@@ -212,7 +212,8 @@ def _rows(
             broken.append(line)
         else:
             raise UserError(
-                f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); fix the row"
+                f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
+                "fix the row"
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])

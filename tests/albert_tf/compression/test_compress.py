@@ -75,7 +75,7 @@ embedder | --output_dir=MODEL => is the folder of --model, which would be lost
 embedder | --embedding_size=0 --plan=none --lora_rank=16 => nothing of .* would become smaller: give --embedding_size
 embedder | --train_batch_size=60 --gradient_accumulation_steps=4 --held_out_rows=21 => a batch of .* rows in 4 par
 embedder | --held_out_rows=500 => different texts are too few to hold out 500
-embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25.*--model=longer
+embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25
 bare | => holds no tokenizer; put its vocabulary
 """
 

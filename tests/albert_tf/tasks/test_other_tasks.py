@@ -141,30 +141,6 @@ def test_tagging_scores_and_writes(tagging, tokenizer, tmp_path):
     assert json.loads(path.read_text()) == {"words": WORDS, "prediction": NAMES, "label": NAMES}
 
 
-OWN = {
-    # By value, not by alphabet.
-    "train.tsv": 'id\ttext\tlabel\n1\tgood "stuff\t10\n2\tbad\t9\n3\tbad\t9\n',
-    "train.csv": 'id,text,label\n1,"good ""stuff",10\n2,bad,9\n3,bad,9\n',
-    "train.jsonl": '{"text": "good \\"stuff", "label": true}\n' + '{"text": "bad", "label": false}\n' * 2,
-}
-
-
-@pytest.mark.parametrize("name", OWN)
-def test_own_classes_from_every_kind_of_table(tmp_path, name):
-    (tmp_path / name).write_text(OWN[name])
-    task = create(tmp_path, "classification")
-    assert task.labels == (("false", "true") if name.endswith("jsonl") else ("9", "10"))
-    assert task.inputs == ("text",) and task.read("dev") is None
-    assert [(*example.texts, example.label) for example in task.read("train")][:2] == [('good "stuff', 1), ("bad", 0)]
-
-
-def test_own_pairs_and_numbers(tmp_path):
-    (tmp_path / "train.csv").write_text("a,b,score\nx,y,-1.5\nz,w,2e3\n")
-    task = create(tmp_path, "regression", text_column="a", second_text_column="b", label_column="score")
-    assert task.inputs == ("a", "b") and [example.label for example in task.read("train")] == [-1.5, 2000.0]
-    assert task.labels is None and task.main_metric == "pearson"
-
-
 @pytest.mark.parametrize("name", ["classification", "tagging", "regression"])
 def test_a_trained_model_needs_no_training_file(tmp_path, name):
     (tmp_path / "dev.tsv").write_text("text\tlabel\na\t1\nb\t7\n")

@@ -20,9 +20,9 @@ from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.pair_file import PairExample, keys_of, open_pairs
+from albert_tf.tasks.tables.pair_file import PairExample, open_pairs
 from albert_tf.training import finetuning
-from albert_tf.training.batches import batches_per_epoch, epoch_order
+from albert_tf.training.batches import epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs, small, table
 from tests.column import Column
@@ -135,25 +135,6 @@ def test_equal_anchors_and_a_pair_in_either_order_are_on_one_side(settings, head
     assert all(len(set(groups[:, n].reshape(-1).tolist())) == 1 for n in range(20))
 
 
-def test_one_text_in_two_spellings_is_never_its_own_negative():
-    anchors = [f"é {n}" for n in range(8)] + [f"E\u0301  {n}" for n in range(8)]
-    rows = rows_of(anchors, [f"tea {n}" for n in range(16)], batch_size=8)
-    for batch in epoch_order(rows.sizes, 8, 5, 0, rows.keys):
-        assert len(set(batch % 8)) == 8
-
-
-def test_mining_takes_no_partner_in_the_other_order_or_another_spelling(settings, start):
-    """The passage nearest to "one of two" is a partner of it by another row."""
-    given = mining("anchor,positive")
-    write("anchor,positive\none of two,one of two\nTwo of  one,one of two\nthree of four,four\n")
-    write("passage\ntwo of one\nTWO of one\nthree\nfour of\nfive\n", "all.csv")
-    given = dataclasses.replace(given, num_negatives=1, relative_margin=0.0)
-    mine(given, open_pairs(given))
-    mined = open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0))
-    found = {one.texts[0]: one.texts[2] for one in mined.examples("train")}
-    assert found["one of two"].casefold() != "two of one"
-
-
 def numbered(count, repeats):
     """Pairs of a number and its word, each anchor and positive in so many rows."""
     numbers = [n // repeats for n in range(count)]
@@ -262,17 +243,6 @@ def test_what_teaches_nothing_is_refused(settings, start, line):
     write(f"anchor,positive,{columns}\n" + "".join(f"{n},one,two{',6' * ('label' in columns)}\n" for n in WORDS))
     with pytest.raises(UserError, match=said):
         finetuning.finetune(changed(settings, flags))
-
-
-def test_rows_that_no_batch_takes_are_counted(caplog):
-    """One positive for many anchors: of ten rows with it a batch has one."""
-    anchors, positives = [f"anchor {n}" for n in range(12)], ["same"] * 10 + ["two", "three"]
-    rows = dataclasses.replace(
-        pairs.pair_rows(TOKENIZER, [anchors, positives], 8),
-        keys=keys_of([PairExample(row) for row in zip(anchors, positives)]),
-    )
-    assert batches_per_epoch(rows, 2) == 2
-    assert "8 of 12 rows are in no batch of an epoch" in caplog.text
 
 
 # Of rows in order, the texts of anchor and positive by number, and the ranks. The same text in another row is no better

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
 from albert_tf.tasks.squad.scorer import (
-    best_threshold,
     evaluate_v1,
     evaluate_v2,
     exact,
@@ -92,20 +91,6 @@ def test_no_threshold_does_better_than_the_best(seed, count):
     for name in ("exact", "f1"):
         assert math.isclose(found[f"best_{name}"], max(one[name] for one in tries), abs_tol=1e-9)
     assert math.isclose(found["f1"], found["best_f1"], abs_tol=1e-9)
-
-
-def test_the_threshold_kept_lies_between_two_questions():
-    examples, predictions = [question("1", "car"), question("2"), question("3")], dict.fromkeys("123", "car")
-    assert threshold_of_best_f1(examples, predictions, {"1": -3.0, "2": 2.0, "3": 1.0}) == -1.0
-    assert threshold_of_best_f1(examples[:1], {"1": "car"}, {"1": 4.0}) == 4.5
-    assert threshold_of_best_f1(examples[1:], predictions, {"2": 2.0, "3": 1.0}) < -1e29
-
-
-def test_threshold_search_starts_from_answering_nothing():
-    examples = [question("1", "car"), question("2")]
-    assert best_threshold(examples, {"1": "bus", "2": "bus"}, {"1": 0, "2": 0}, {"1": 1.0, "2": 2.0}) == (50.0, None)
-    odds = {"1": 1.0, "2": 2.0}
-    assert evaluate_v2(examples, {"1": "bus", "2": "bus"}, odds)["best_f1_thresh"] == 0.0
 
 
 def test_sums_are_plain_double_precision():

@@ -113,11 +113,6 @@ def test_lists_in_cells_are_lists():
     assert [listed(cell) for cell in CELLS] == [WORDS] * 8 and all(map(is_list, CELLS))
 
 
-def test_other_cells_are_none():
-    cells = ["[ Smith ] said", "[1]", "('a')", "['a'] b", "[a 'b']", "['a' + 'b']", "a, b", "", None, 1]
-    assert [cell for cell in cells if listed(cell) is not None] == []
-
-
 # The cells of a row as a spreadsheet has them, and what they are read as: words and tags, or a refusal.
 CELLS_OF_TAGS = r"""
 ['Paris', 'is'] | ['B-LOC', 'O'] | Paris is | B-LOC O

@@ -6,8 +6,6 @@ import pytest
 import albert_tf.answers
 from albert_tf.tasks.race import RaceExample, RaceTask
 from albert_tf.tasks.rows import store, text_rows
-from albert_tf.tasks.squad.data import SquadExample
-from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from albert_tf.tasks.truncation import Truncation, truncation_line
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -42,12 +40,6 @@ def test_what_is_cut_is_counted(maker):
     assert cut.truncation == expected and expected.truncated_texts
     # [CLS] and [SEP] are no tokens of the texts.
     assert whole.truncation.tokens < sizes.sum()
-
-
-def test_of_a_question_alone_something_is_cut():
-    examples = [SquadExample(str(n), question, LONG, ()) for n, question in enumerate((SHORT, LONG))]
-    rows = make_rows(examples, TOKENIZER, 24, training=False, doc_stride=4, max_query_length=5)
-    assert rows.truncation == Truncation(2, 1, 3 + 40 + 2 * 40, 35)
 
 
 def test_chunks_are_counted_together():

@@ -16,7 +16,6 @@ from albert_tf import (
     run_finetuning,
 )
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training import pictures
 from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.tiny import graphs, small
 from tfrecords.base import files
@@ -127,15 +126,6 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
     (tmp_path / "run" / "task.json").write_text('{"kind": "spans"}')
     with pytest.raises(UserError, match="the model answers spans; --data_file is for models of classification"):
         run_evaluation.main(settings)
-
-
-def test_a_matrix_of_many_names_is_drawn(tmp_path):
-    random, names = np.random.default_rng(0), [f"class {number}" for number in range(40)]
-    labels, guesses = random.integers(0, 40, (2, 500))
-    counts = pictures.confusion(labels, guesses, 40)
-    assert counts.sum() == 500 and counts[labels[0], guesses[0]] > 0
-    pictures.draw_classes(tmp_path / "a.png", names, counts)
-    assert (tmp_path / "a.png").stat().st_size > 5000
 
 
 @pytest.fixture(scope="module")

@@ -18,25 +18,17 @@ TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    """build(files, **settings): a folder of records of these files, of a hundred documents each."""
+def data(tmp_path_factory):
+    """A folder of records."""
     folder = tmp_path_factory.mktemp("records")
-    for file in "abc":
-        texts = (" ".join(WORDS[int(digit)] for digit in f"{ord(file)}{n:02}") for n in range(100))
-        (folder / f"{file}.txt").write_text("".join(f"{text}\n{text} four\n\n" for text in texts))
-
-    def make(name, **changes):
-        settings = {"seed": 1, "held_out_fraction": 0.2, "max_seq_length": 32, "max_predictions_per_seq": 4} | changes
-        output = folder / f"{name}-{'-'.join(f'{key}{value}' for key, value in changes.items())}"
-        patterns = ",".join(f"{folder}/{file}.txt" for file in name)
-        builder.build(patterns, output, TOKENIZER, BuildSettings(**settings), 1, False)
-        return str(output)
-
-    return make
+    texts = (" ".join(WORDS[int(digit)] for digit in f"{n:02}") for n in range(100))
+    (folder / "a.txt").write_text("".join(f"{text}\n{text} four\n\n" for text in texts))
+    settings = BuildSettings(held_out_fraction=0.2, max_seq_length=32, max_predictions_per_seq=4)
+    builder.build(str(folder / "a.txt"), folder / "data", TOKENIZER, settings, 1, False)
+    return str(folder / "data")
 
 
-def test_files_of_the_other_split_are_refused(build, tmp_path):
-    data = build("ab")
+def test_files_of_the_other_split_are_refused(data, tmp_path):
     check_held_out([data], [data])
     check_held_out([f"{data}/*.tfrecord"], [f"{data}/*.tfrecord"])
     with refused("train-00000.* holds training records, but is given as held-out data"):
@@ -49,8 +41,7 @@ def test_files_of_the_other_split_are_refused(build, tmp_path):
         check_held_out([f"{tmp_path}/train-1.tfrecord"], [f"{tmp_path}/train-1.tfrecord"])
 
 
-def test_pretraining_and_evaluation_ask(build, tiny_settings):
-    data = build("ab")
+def test_pretraining_and_evaluation_ask(data, tiny_settings):
     settings = dataclasses.replace(tiny_settings, train_data=data, eval_data=data)
     read_phases(settings, 1)
     second = {"second_train_data": data, "second_from_step": 2, "second_eval_data": f"{data}/train-*"}

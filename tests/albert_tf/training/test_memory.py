@@ -6,7 +6,6 @@ import re
 import pytest
 
 from albert_tf import AlbertConfig
-from albert_tf.analysis.cost import parameters
 from albert_tf.training import memory
 from albert_tf.training.devices import Devices
 from albert_tf.training.memory import GIB, memory_advice, step_need
@@ -49,14 +48,6 @@ def test_the_estimate_is_near_what_was_measured(tiny_settings):
         assert (more - less) * 1024 / GIB == pytest.approx(measured, rel=0.1)
 
 
-def test_parts_of_a_step_take_one_more_copy_of_the_weights(tiny_settings):
-    more, less = (
-        step_need(BASE, manifest(128, 20), dataclasses.replace(tiny_settings, gradient_accumulation_steps=parts)).fixed
-        for parts in (2, 1)
-    )
-    assert more - less == pytest.approx(4 * parameters(BASE).total)
-
-
 def test_the_advice_is_the_smallest_number_of_parts_that_fits(tiny_settings, monkeypatch):
     line = advice(tiny_settings, monkeypatch, gigabytes=24)
     parts = int(re.search(r"--gradient_accumulation_steps=(\d+)", line)[1])
@@ -65,14 +56,6 @@ def test_the_advice_is_the_smallest_number_of_parts_that_fits(tiny_settings, mon
     assert line.startswith(f"a step of 4096 rows takes about {need.of(4096) / GIB:.1f} GiB; free: 24.0 GiB: it may not")
     fitting = advice(tiny_settings, monkeypatch, gigabytes=24, train_batch_size=4096, gradient_accumulation_steps=parts)
     assert fitting.endswith("; free: 24.0 GiB")
-
-
-def test_the_advised_parts_divide_the_batches_of_both_phases_and_directions(tiny_settings, monkeypatch):
-    for sizes, more, parts in (({4096: 128, 36: 512}, {}, (1, 2, 4)), ({48: 512}, {"bi_data": True}, (24,))):
-        monkeypatch.setattr(memory, "free_memory", lambda: GIB)
-        phases = [RecordsPhase(0, 1, "", "", rows, more | manifest(length, 20)) for rows, length in sizes.items()]
-        line = memory_advice(tiny_settings, BASE, phases, Devices())
-        assert int(re.search(r"steps=(\d+)", line)[1]) == parts[-1]
 
 
 def test_a_containers_limit_counts_without_cached_files(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from albert_tf import AlbertConfig
 from albert_tf.training import loop, phases, pretraining
-from tests.albert_tf.training.test_devices import MIRRORED, finish, start
 from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.manifest import read_manifest
 
@@ -91,19 +90,6 @@ def test_an_evaluation_reads_no_more_batches_than_asked_for_however_devices_shar
         found = [len(batch["input_ids"]) for batch in read(2, 1, 0).as_numpy_iterator()]
         assert set(found[:-1]) == {4} and (len(found) == batches if batches else len(found) > 4)
     assert phase(settings).held_out(settings) is None
-
-
-@pytest.mark.slow
-def test_packed_rows_go_over_devices(settings, tmp_path):
-    settings = dataclasses.replace(settings, strategy="mirrored")
-    packed, single = (
-        dataclasses.replace(settings, output_dir=str(tmp_path / name), pack_rows=pack)
-        for name, pack in (("packed", True), ("single", False))
-    )
-    finish(*[start(each, "-c", MIRRORED) for each in (packed, single)])
-    found, expected = (figures(tmp_path / name) for name in ("packed", "single"))
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
-    np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
 @pytest.mark.parametrize(("replicas", "multiple"), [(1, 8), (2, 16), (3, 32), (4, 32), (5, None)])

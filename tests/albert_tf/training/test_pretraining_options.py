@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, run_pretraining
+from albert_tf import run_pretraining
 from albert_tf.base import libraries
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
-from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
+from albert_tf.training.pretraining_settings import PretrainingSettings
 from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.base.errors import UserError
@@ -95,22 +95,6 @@ def test_the_last_line_is_of_the_model_that_was_kept(tmp_path, capsys, rows, aft
     run_pretraining._say_end(tmp_path, after)
     expected = f"held-out loss {said}, the best\n" if said else "nothing was measured, as there was no --eval_data"
     assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/model.keras: {expected}")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"depth_plan": "1+1x10+1", "num_hidden_groups": 1},
-        {"random_depth_min": 6},
-        {"num_hidden_groups": 4, "depth_lora_rank": 8},
-        {},
-    ],
-)
-def test_a_dry_run_makes_any_configuration_small(settings, tmp_path, changes):
-    config = AlbertConfig.named("albert_base_v2").replace(**changes)
-    small = AlbertConfig.from_json(shrunk(settings, tmp_path, config, 1).config)
-    assert small.hidden_size == 32 and small.num_hidden_layers == (12 if changes else 2)
-    assert (small.depth_plan, small.depth_lora_rank) == (config.depth_plan, config.depth_lora_rank)
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [({}, 3125), ({"num_train_steps": 50}, 1), ({"num_train_steps": 5}, 0)])

@@ -40,10 +40,6 @@ def run_settings(name, **changes):
     return PretrainingSettings(**read_settings_file(str(RECIPES / f"{name}.json"), PretrainingSettings), **changes)
 
 
-def test_there_is_no_other_file():
-    assert {path.stem for path in RECIPES.iterdir()} == {row[0] for row in [*table(FORMATS), *table(RUNS)]}
-
-
 @pytest.mark.parametrize(("name", "form", "pair_task", "short"), table(FORMATS))
 def test_formats_of_table_2(name, form, pair_task, short):
     found = dataclasses.asdict(build_settings(name))
