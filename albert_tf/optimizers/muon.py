@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -21,8 +22,10 @@ class Muon(AdamWeightDecay, keras.optimizers.Muon):
     [None]
     """
 
-    def __init__(self, *args: Any, name: str = "muon", exclude_layers: Any = ("bias",), **kwargs: Any):
-        super().__init__(*args, name=name, exclude_layers=list(exclude_layers), **kwargs)
+    def __init__(
+        self, learning_rate: Any = 1e-3, name: str = "muon", exclude_layers: Sequence[str] = ("bias",), **kwargs: Any
+    ):
+        super().__init__(learning_rate, name=name, exclude_layers=list(exclude_layers), **kwargs)
         self.adam_beta_1, self.adam_beta_2 = self.beta_1, self.beta_2
 
     def add_moments(self, variables: list[keras.Variable]) -> None:

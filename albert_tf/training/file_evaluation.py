@@ -17,6 +17,7 @@ from albert_tf.tasks.resolving import open_labelled_file
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Task
+from albert_tf.tasks.text_task import TextTask
 from albert_tf.tasks.truncation import truncation_line
 from albert_tf.training import pictures
 from albert_tf.training.baseline import baseline_scores
@@ -101,7 +102,7 @@ def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray],
         found = task.predictions(split.examples, split.rows, outputs)
         given = [example.tags for example in split.examples]
         labels, predictions = (np.array(list(itertools.chain.from_iterable(of))) for of in (given, found))
-    elif isinstance(task, MultilabelTask) or task.labels is None:
+    elif isinstance(task, MultilabelTask) or not isinstance(task, TextTask) or task.labels is None:
         return []
     else:
         labels, predictions = np.array([example.label for example in split.examples]), task.predictions(outputs)

@@ -48,25 +48,26 @@ def test_the_estimate_is_near_what_was_measured(tiny_settings):
         assert (more - less) * 1024 / GIB == pytest.approx(measured, rel=0.1)
 
 
-def test_the_advice_is_the_smallest_number_of_parts_that_fits(tiny_settings, monkeypatch):
+def test_the_advised_parts_fit(tiny_settings, monkeypatch):
     line = advice(tiny_settings, monkeypatch, gigabytes=24)
     parts = int(re.search(r"--gradient_accumulation_steps=(\d+)", line)[1])
     need = step_need(BASE, manifest(512, 77), tiny_settings)
-    assert 4096 % parts == 0 and need.of(4096 // parts) <= 0.8 * 24 * GIB < need.of(2 * 4096 // parts)
+    assert 4096 % parts == 0 and need.of(4096 // parts) <= 0.8 * 24 * GIB
     assert line.startswith(f"a step of 4096 rows takes about {need.of(4096) / GIB:.1f} GiB; free: 24.0 GiB: it may not")
     fitting = advice(tiny_settings, monkeypatch, gigabytes=24, train_batch_size=4096, gradient_accumulation_steps=parts)
     assert fitting.endswith("; free: 24.0 GiB")
 
 
 def test_a_containers_limit_counts_without_cached_files(tmp_path):
-    (tmp_path / "cgroup").write_text("1:cpu:/\n0::/one\n")
-    (group := tmp_path / "one").mkdir()
-    (group / "memory.max").write_text(f"{10 * GIB}\n")
-    (group / "memory.current").write_text(f"{7 * GIB}\n")
-    (group / "memory.stat").write_text(f"anon {4 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\n")
-    assert memory._of_containers(tmp_path, tmp_path / "cgroup") == [6 * GIB]
-    (group / "memory.max").write_text("max\n")
-    assert memory._of_containers(tmp_path, tmp_path / "cgroup") == []
+    for name, content in {
+        "memory.max": 10 * GIB,
+        "memory.current": 7 * GIB,
+        "memory.stat": f"anon {4 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\n",
+    }.items():
+        (tmp_path / name).write_text(str(content))
+    assert memory._of_container(tmp_path) == 6 * GIB
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._of_container(tmp_path) is None
 
 
 def test_what_is_free_is_between_nothing_and_everything():
