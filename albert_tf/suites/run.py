@@ -1,16 +1,23 @@
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from albert_tf.index import identity
 from albert_tf.loading import load
+from albert_tf.suites import scores
+from albert_tf.suites import sets as readers
 from albert_tf.suites.scores import measure
 from albert_tf.suites.sets import EmbeddingSet, Ranking
 from albert_tf.training.pictures import draw_bars
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
+# Figures of other rules are measured again.
+_RULES = [files.sha256(module.__file__) for module in (scores, readers)]
 # Figures that are counts, or are shown elsewhere.
 _COUNTS = ("pairs", "queries", "passages", "interval", "parts")
 
@@ -33,20 +40,29 @@ class _Embedder:
 def evaluate_embeddings(
     path: str, sets: Sequence[EmbeddingSet], output_dir: str, depth: int = 0, batch_size: int = 64
 ) -> dict[str, Any]:
-    """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table."""
+    """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
+
+    Reuses results in embeddings.json for the same model, files and rules of scoring; keeps those of other sets there.
+    """
     loaded = load(path, depth=depth)
-    folder = files.make_output_dir(output_dir)
+    model, folder = identity(loaded), files.make_output_dir(output_dir)
+    place = folder / "embeddings.json"
+    known = _known(place, model) if place.is_file() else {}
     report: dict[str, Any] = {
         "model": path,
-        "identity": identity(loaded),
+        "identity": model,
         "dimensions": loaded.embedder.dimensions,
         "similarity": loaded.task.get("similarity_fn_name", "cosine"),
         "sets": {},
     }
     for data in sets:
-        print(f"{data.name}: {data.kind}{_counted(data)}", flush=True)
-        report["sets"][data.name] = {"figures": measure(data, _Embedder(loaded, batch_size))}
-        files.write_json(folder / "embeddings.json", report)
+        digests = [files.sha256(file) for file in data.files]
+        key = hashlib.sha256(" ".join([model, *digests, *_RULES]).encode()).hexdigest()
+        if known.get(data.name, {}).get("key") != key:
+            print(f"{data.name}: {data.kind}{_counted(data)}", flush=True)
+            known[data.name] = {"key": key, "figures": measure(data, _Embedder(loaded, batch_size))}
+        report["sets"][data.name] = known[data.name]
+        files.write_json(place, report | {"sets": known})
     rows = list(_rows(report))
     print("\n".join(_lines(rows)))
     draw_bars(folder / "embeddings.png", {f"{row[0]} ({row[1]})": row[3] for row in rows}, "score, times 100")
@@ -59,6 +75,15 @@ def _counted(data: EmbeddingSet) -> str:
     if not isinstance(data, Ranking):
         return ""
     return f", {len(data.judgements):,} of {len(data.queries):,} queries can be judged"
+
+
+def _known(place: Path, model: str) -> dict[str, Any]:
+    try:
+        content = files.read_json(place)
+        found = {name: {"key": entry["key"], "figures": entry["figures"]} for name, entry in content["sets"].items()}
+        return found if content["identity"] == model else {}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"'{place}' holds no figures of a suite; remove it, or give another --output_dir") from error
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str, float, str]]:

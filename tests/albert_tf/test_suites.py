@@ -162,7 +162,9 @@ def test_a_query_among_the_passages_is_not_found(tmp_path, measure, text, rank):
     assert measure(data, Letters())["retrieval"]["map"] == pytest.approx(1 / rank)
 
 
-def test_the_command_writes_a_table_a_file_and_a_picture(tmp_path, measure, eagerly, capsys):
+def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_twice(
+    tmp_path, measure, eagerly, capsys, monkeypatch
+):
     folder = made(tmp_path / "model")
     rows = "".join(f"{one},{other},{n}\n" for n, (one, other) in enumerate(itertools.pairwise(TEXTS)))
     written(tmp_path / "sets", mine_IN_test__csv="sentence1,sentence2,score\n" + rows)
@@ -175,6 +177,27 @@ def test_the_command_writes_a_table_a_file_and_a_picture(tmp_path, measure, eage
     value = report["sets"]["mine"]["figures"]["STS"]["spearman"]
     assert f"mine  STS   spearman  {100 * value:9.2f}" in capsys.readouterr().out.replace("times 100", "")
     assert (place / "embeddings.png").stat().st_size > 5000
+    monkeypatch.setattr("albert_tf.suites.run.measure", None)
+    run_evaluation.main(settings)
+    assert json.loads((place / "embeddings.json").read_text()) == report
+    # Other rules of scoring give other figures.
+    with monkeypatch.context() as patch:
+        patch.setattr("albert_tf.suites.run._RULES", ["0" * 64])
+        patch.setattr("albert_tf.suites.run.measure", lambda *given: {"STS": {"spearman": 0.5}})
+        run_evaluation.main(settings)
+    assert json.loads((place / "embeddings.json").read_text())["sets"]["mine"]["figures"]["STS"]["spearman"] == 0.5
+    (place / "embeddings.json").write_text(json.dumps(report))
+    # Figures of a set that is not asked again stay, but for those of another model.
+    for model, there in ((report["identity"], {"mine", "other"}), ("0" * 64, {"mine"})):
+        sets = report["sets"] | {"other": report["sets"]["mine"]}
+        (place / "embeddings.json").write_text(json.dumps(report | {"identity": model, "sets": sets}))
+        monkeypatch.setattr("albert_tf.suites.run.measure", lambda *given: report["sets"]["mine"]["figures"])
+        run_evaluation.main(settings)
+        assert json.loads((place / "embeddings.json").read_text())["sets"].keys() == there
+    for content in ("[]", "{}", '{"sets": {"mine": 1}}'):
+        (place / "embeddings.json").write_text(content)
+        with refused("holds no figures of a suite; remove it"):
+            run_evaluation.main(settings)
 
 
 def test_a_missing_library_is_one_line(tmp_path, monkeypatch):
