@@ -7,7 +7,6 @@ from albert_tf.tasks.glue import GLUE, glue_task
 from tests.albert_tf.refusals import lines
 from tests.albert_tf.tiny import table
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import load_tokenizer
 
 # A file a paragraph: its task and split, then its lines, with | for a tab.
 FILES = """
@@ -186,16 +185,6 @@ def test_submissions_are_as_glue_takes_them(task, tmp_path):
     _, _, names, answer = TASKS[task.name]
     assert [path.stem for path in submissions] == names.split()
     assert submissions[0].read_text().splitlines()[:2] == ["index\tprediction", f"0\t{answer}"]
-
-
-def test_an_empty_text_is_an_empty_segment(tmp_path, tiny_data):
-    """Quora's questions hold some."""
-    write(tmp_path, "qqp train\nid|qid1|qid2|question1|question2|is_duplicate\n1|2|3|Who?||0\n2|3|4|||0")
-    task, tokenizer = glue_task("qqp", str(tmp_path)), load_tokenizer(tiny_data)
-    rows = task.rows(task.read("train"), tokenizer, 32, training=True).tokens
-    cls, sep, first = tokenizer.cls_id, tokenizer.sep_id, tokenizer.encode("Who?")
-    assert [row.tolist() for row in rows["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
-    assert rows["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
 
 
 def test_official_hyperparameters():

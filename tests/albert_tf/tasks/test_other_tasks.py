@@ -72,13 +72,6 @@ def test_race_rows_keep_the_end_of_the_answer(tmp_path, tokenizer):
     assert (task.rows(examples, tokenizer, 512, training=False).batch([1], 512)[0]["segment_ids"][0, 3].sum()) == 129
 
 
-def test_race_scores_each_level(tmp_path):
-    task = write_race(tmp_path)
-    examples = task.read("dev")
-    outputs = [np.eye(4)[example.label if example.level == "high" else 1] for example in examples]
-    assert task.score(examples, None, outputs) == {"accuracy": 0.5, "middle_accuracy": 0.0, "high_accuracy": 1.0}
-
-
 # What is replaced in the article, by what, and the sentence.
 WRONG = r"""
 "D" ; "E" => line 1: question 1 must be a text with 4 options and the answer A

@@ -20,12 +20,11 @@ from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.pair_file import PairExample, open_pairs
+from albert_tf.tasks.tables.pair_file import open_pairs
 from albert_tf.training import finetuning
 from albert_tf.training.batches import epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs, small, table
-from tests.column import Column
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
@@ -160,18 +159,6 @@ def test_rows_that_fill_no_batch_are_an_error():
         rows_of(WORDS[:8], ["one"] * 8, batch_size=4)
 
 
-@pytest.mark.parametrize("column", [Column, iter])
-def test_columns_are_read_by_their_places(column):
-    texts, numbers = (["one of", "two", "three"], ["four", "five", "six"]), [[0.1], [0.2], [0.3]]
-    read, same = (rows_of(*map(kind, texts), targets=kind(numbers), batch_size=2) for kind in (column, list))
-    width = dict.fromkeys(read.tokens, 5)
-    np.testing.assert_equal(read.batch([0, 1, 2], width), same.batch([0, 1, 2], width))
-    # Twice as many would be two for each row.
-    for targets, words in (([0.1] * 6, "6 targets for 3 rows"), (["a"] * 3, "targets are not numbers")):
-        with pytest.raises(UserError, match=words):
-            rows_of(*texts, targets=targets)
-
-
 def test_documents_of_a_row_are_side_by_side():
     rows = rows_of(["one", "two of two"], ["three", "four"], negatives=[["five of six", "seven"]], batch_size=2)
     (batch,) = rows.batch([0, 1], {name: 5 for name in rows.tokens})
@@ -303,16 +290,6 @@ def test_what_mining_would_lose_or_take_for_a_pair_is_refused(settings, start):
     write("words_\none\n", "all.csv")
     with pytest.raises(UserError, match="give --passage_column="):
         mine_negatives.main(given)
-
-
-def test_an_empty_prompt_replaces_the_default_one():
-    task = pairs.PairsTask(None, PairLoss(), query_prompt="").begun_from(
-        None, {"prompts": {"all": "nine "}, "default_prompt_name": "all"}
-    )
-    rows = task.rows([PairExample(("one", "two"))], TOKENIZER, 8, training=False)
-    plain, prompted = (TOKENIZER.encode(text) for text in ("one", "nine two"))
-    assert rows.lengths[0] == len(plain) + 2 and rows.lengths_of("document_input_ids")[0] == len(prompted) + 2
-    assert task.describe()["prompts"] == {"all": "nine ", "query": ""}
 
 
 def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch):

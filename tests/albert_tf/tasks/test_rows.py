@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tracemalloc
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks import rows as rows_file
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, padded_length, store, weigh
-from albert_tf.training.batches import POOL, epoch_order, evaluation_batches, training_batches
+from albert_tf.training.batches import POOL, epoch_order, training_batches
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 
@@ -72,12 +71,6 @@ def test_padding_fixed_length_and_fewer_rows_than_a_batch():
     assert features["input_ids"].shape == (2, 6) and sorted(labels) == [0, 1]
 
 
-def test_evaluation_has_every_row_once():
-    batches = list(evaluation_batches(rows_of([3, 30, 5, 9, 12]), 2, 32))
-    assert sorted(index for indices, _ in batches for index in indices) == [0, 1, 2, 3, 4]
-    assert [features["input_ids"].shape for _, features in batches] == [(2, 30), (2, 10), (1, 4)]
-
-
 def numbered_rows(first: int, last: int, lead: tuple[int, ...] = ()) -> FeatureRows:
     """Row n has n % 50 + 1 columns."""
     ids = [np.full((*lead, n % 50 + 1), n, np.int32) for n in range(first, last)]
@@ -98,20 +91,6 @@ def test_batches_are_those_of_rows_in_memory_bit_for_bit_after_any_batch(lead, m
     resumed = training_batches(kept, 8, 64, 3, first_batch=15).take(10).as_numpy_iterator()
     for expected, found in zip(list(straight)[15:], resumed, strict=True):
         keras.tree.map_structure(lambda *pair: np.testing.assert_array_equal(*pair, strict=True), expected, found)
-
-
-def test_ten_times_the_rows_take_no_more_memory():
-    def peak(rows):
-        tracemalloc.start()
-        kept = stored(rows, 500)
-        assert len(kept) == rows and kept.tokens["input_ids"][rows - 1][0] == rows - 1
-        try:
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    # Of a row stay its place and its label; held in memory one is some 400 bytes.
-    assert peak(20_000) - peak(2_000) < 18_000 * 40
 
 
 def test_no_rows_and_no_room_are_named(monkeypatch, tmp_path):

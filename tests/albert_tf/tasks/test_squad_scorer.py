@@ -64,20 +64,6 @@ def test_v2_by_hand():
         evaluate_v2(examples, {})
 
 
-def test_v2_turns_answers_above_the_threshold_into_none():
-    examples = [question("1", "car"), question("2"), question("3")]
-    predictions, odds = {"1": "car", "2": "car", "3": "car"}, {"1": -3.0, "2": 2.0, "3": 0.5}
-    at_default = evaluate_v2(examples, predictions, odds)
-    assert (at_default["exact"], at_default["best_exact"], at_default["best_exact_thresh"]) == (200 / 3, 100.0, -3.0)
-    assert list(at_default) == [
-        *("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1"),
-        *("NoAns_total", "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"),
-    ]
-    assert evaluate_v2(examples, predictions, odds, threshold_of_best_f1(examples, predictions, odds))["f1"] == 100.0
-    # The threshold itself is answered.
-    assert evaluate_v2(examples, predictions, odds, threshold=0.5)["exact"] == 200 / 3
-
-
 @given(st.integers(0, 10**6), st.integers(1, 8))
 def test_no_threshold_does_better_than_the_best(seed, count):
     # An answer of articles alone counts as given in the search and as none in the scores, in the official script too.

@@ -25,12 +25,6 @@ def test_a_tsv_keeps_quotes_and_odd_separators(tmp_path):
     assert found == [(2, '"one', '" t\u2028w\u0085o "'), (4, "three", "fo\rur")]
 
 
-def test_gzip_and_a_given_header(tmp_path):
-    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"1\t2\n3\t4\n"))
-    rows = list(read_table(tmp_path / "a.tsv.gz", header=("a", "b")).rows)
-    assert rows == [(1, {"a": "1", "b": "2"}), (2, {"a": "3", "b": "4"})]
-
-
 @given(st.lists(st.lists(st.text(alphabet=st.characters(blacklist_categories=["Cs"])), min_size=2, max_size=2)))
 def test_csv_cells_come_back_as_they_were(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("csv") / "a.csv"

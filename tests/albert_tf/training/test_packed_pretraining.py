@@ -90,15 +90,3 @@ def test_an_evaluation_reads_no_more_batches_than_asked_for_however_devices_shar
         found = [len(batch["input_ids"]) for batch in read(2, 1, 0).as_numpy_iterator()]
         assert set(found[:-1]) == {4} and (len(found) == batches if batches else len(found) > 4)
     assert phase(settings).held_out(settings) is None
-
-
-@pytest.mark.parametrize(("replicas", "multiple"), [(1, 8), (2, 16), (3, 32), (4, 32), (5, None)])
-def test_replicas_of_tensorflow_have_few_combinations_of_numbers_of_rows(settings, replicas, multiple, monkeypatch):
-    asked = {}
-    monkeypatch.setattr(phases, "read_examples", lambda *_, **options: asked.update(options))
-    manifest = {"max_seq_length": 10, "splits": {"train": {"tokens": 50, "examples": 10}}}
-    phase = phases.RecordsPhase(0, 1, "", "", 64 * replicas, manifest, replicas)
-    phase.training(settings, 0, packed=True)(replicas, 1, 0)
-    assert (asked["examples_per_row"] > 1) is (multiple is not None)
-    if multiple is not None:
-        assert asked["row_multiple"] == multiple and (64 // multiple) ** replicas <= 16

@@ -153,15 +153,6 @@ def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
     assert set(figures) >= {"masked_lm_accuracy", "sentence_order_accuracy", "masked_lm_loss"}
 
 
-def test_another_model_under_the_same_name_is_refused(tiny_settings, tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    changed, run = tmp_path / "config.json", tmp_path / "run" / "run.json"
-    files.write_json(changed, files.read_json(tiny_settings.config) | {"intermediate_size": 64})
-    files.write_json(run, files.read_json(run) | {"config": str(changed)})
-    with pytest.raises(UserError, match=r"holds a run with model\."):
-        pretrain(tiny_settings, tmp_path / "run", config=str(changed))
-
-
 def test_records_of_another_vocabulary_tokenizer_or_length_are_not_evaluated(tiny_run, tiny_data, tmp_path):
     loaded = load(tiny_run)
     data = shutil.copytree(tiny_data, tmp_path / "data")

@@ -19,7 +19,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.signals import StopSignals
-from tests.albert_tf.training.trainers import at_step, copy, history, pretrain, send
+from tests.albert_tf.training.trainers import at_step, copy, pretrain, send
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -63,14 +63,6 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(finished, 
     said = capsys.readouterr().err
     assert "last.keras' " in said and "going on from previous.keras" in said
     assert (tmp_path / "damaged.keras").read_bytes() == broken and not (tmp_path / "last.keras").exists()
-
-
-def test_rows_of_steps_that_are_made_again_are_dropped(tmp_path):
-    before = run_folder.History(tmp_path)
-    for step in (2, 4):
-        before.append(step, 1.0, {"loss": step})
-    run_folder.History(tmp_path, 2).append(4, 1.0, {"loss": 5})
-    assert [(row["step"], row["loss"]) for row in history(tmp_path)] == [("2", "2"), ("4", "5")]
 
 
 def test_one_checkpoint_is_enough_and_two_damaged_ones_are_an_error(finished, tmp_path):
