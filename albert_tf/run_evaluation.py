@@ -12,10 +12,8 @@ from typing import ClassVar
 from albert_tf.base.libraries import check_libraries
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.hub import check_model, find_model, is_preset
-from albert_tf.model_files import load_task
 from albert_tf.suites.sets import find_sets
-from albert_tf.tasks.resolving import check_labelled_file
-from albert_tf.tasks.tables.data_file import FileOptions
+from albert_tf.tasks.tables.data_file import FileOptions, columns_of
 from albert_tf.trainer_settings import Applied, DataFile, Records
 from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
@@ -84,7 +82,7 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
     run = (place if place.is_dir() else place.parent) / "run.json"
     label_column = files.read_object(run).get("label_column", "")
     options = FileOptions.of(settings)
-    check_labelled_file(options, load_task(place), label_column)
+    columns_of(options)
     start_tensorflow()
     from albert_tf.training.file_evaluation import evaluate_file
 

@@ -14,7 +14,6 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.text_student import TextStudent
-from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.training.batches import predict, reader
 from albert_tf.training.devices import Devices
@@ -104,17 +103,8 @@ class TextDistillation(Training):
     def new_model(self) -> keras.Model:
         settings = self.settings
         model = TextStudent(self.lesson.student(), lessons_of(self.lesson.teacher), dtype=settings.dtype_policy)
-        optimizer = create_optimizer(
-            "adamw",
-            settings.learning_rate,
-            settings.num_train_steps,
-            settings.num_warmup_steps,
-            weight_decay=settings.weight_decay,
-            # Without bias correction 0.999 makes steps of many times the rate for the first thousand.
-            beta_2=0.98,
-        )
-        model.compile(optimizer=optimizer)
-        optimizer.build(model.trainable_variables)
+        # Without bias correction 0.999 makes steps of many times the rate for the first thousand.
+        model.compile(optimizer=self.optimizer(model, beta_2=0.98))
         return model
 
     def kept_model(self) -> keras.Model:

@@ -10,7 +10,6 @@ import keras
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task
-from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.truncation import truncation_line
@@ -149,16 +148,7 @@ class Finetuning(Training):
             fresh = copy_weights(self.inputs.source, model if keeps_head else encoder)
             if settings.keep_head and self.devices.is_chief:
                 print(f"Weights and head of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
-        optimizer = create_optimizer(
-            "adamw",
-            settings.learning_rate,
-            settings.num_train_steps,
-            settings.num_warmup_steps,
-            weight_decay=settings.weight_decay,
-        )
-        model.compile(optimizer=optimizer, **self.task.compile_arguments())
-        # If the first step created these variables, TensorFlow would trace it twice.
-        optimizer.build(model.trainable_variables)
+        model.compile(optimizer=self.optimizer(model), **self.task.compile_arguments())
         return model
 
     def prepare(self) -> None:

@@ -9,7 +9,6 @@ from albert_tf.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import create_optimizer
 from albert_tf.permutation import objective as permutation
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
@@ -101,17 +100,9 @@ class Pretraining(Training):
             print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
             if start.vocabulary:
                 print(start.vocabulary)
-        optimizer = create_optimizer(
-            settings.optimizer,
-            settings.learning_rate,
-            settings.num_train_steps,
-            settings.num_warmup_steps,
-            weight_decay=settings.weight_decay,
-            beta_2=settings.beta_2,
-            global_clipnorm=settings.global_clipnorm or None,
-        )
+        clipnorm = settings.global_clipnorm or None
+        optimizer = self.optimizer(model, settings.optimizer, beta_2=settings.beta_2, global_clipnorm=clipnorm)
         model.compile(optimizer=optimizer, jit_compile=settings.jit_compile)
-        optimizer.build(model.trainable_variables)
         return model
 
     def prepare(self) -> None:

@@ -39,7 +39,7 @@ class FileOptions:
     text_column: str = ""
     second_text_column: str = ""
     label_column: str = ""
-    encoding: str = ""
+    encoding: str | None = ""
     dev_fraction: float = 0.0
     known: tuple[str, ...] = ()
 
