@@ -53,7 +53,6 @@ def finetune(settings: FinetuningSettings, task: Task | None = None, devices: De
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
         return _finetune(settings, task, devices, started)
-    _check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
     with run_folder.trial_folder(Path(settings.output_dir), devices) as folder:
         _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started)
     if devices.is_chief:
@@ -106,16 +105,6 @@ def _folders(settings: FinetuningSettings) -> dict[int, Path]:
 
 def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
     return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
-
-
-def _check_claims(settings: FinetuningSettings, task: Task | None, devices: Devices) -> None:
-    """Raises UserError if the output folder, or a seed's, holds a run with other settings."""
-    folders = _folders(settings)
-    if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
-        run = prepare(settings, task)
-        for seed, folder in folders.items():
-            training = Finetuning(_of_seed(run, seed, folder), devices, 0.0)
-            run_folder.check_claim(folder, training.settings, training.free, training.facts())
 
 
 class Finetuning(Training):

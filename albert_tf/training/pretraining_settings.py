@@ -16,7 +16,6 @@ FREE_ON_RESUME = (
 )  # fmt: skip
 _DEFAULTS = {
     "train_data": dataclasses.MISSING,
-    "eval_batch_size": 64,
     "max_eval_steps": 100,
     "learning_rate": 0.00176,
     "train_batch_size": 4096,
@@ -94,6 +93,9 @@ class PretrainingSettings(
         super().__post_init__()
         if not (self.config or self.init_from):
             raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")
+        for name in ("num_train_steps", "train_batch_size", "save_checkpoints_steps"):
+            if not getattr(self, name):
+                raise UserError(f"--{name}=0 must be 1 or more")
         self.check_warmup()
         self._check_phases()
 

@@ -206,8 +206,6 @@ def test_several_seeds_and_their_spread(settings, finetuned, tmp_path, capsys):
 # What the folder holds, and then the flags.
 HELD = r"""
 . | --learning_rate=2e-3 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
-. | --learning_rate=2e-3 --dryrun => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
-seed-7 | --learning_rate=2e-3 --dryrun --seeds=0,7 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
 . | --data_dir=MORE => train_sha256=
 . | --seeds=0,7 => holds the run of one seed, which would lose its model
 summary.json | => holds the runs of several seeds; give their --seeds

@@ -63,7 +63,7 @@ masked | --eval_data=nowhere/*.tfrecord => nowhere/\*\.tfrecord
 masked | --optimizer=lamp => lamp
 masked | --num_warmup_steps=4 => num_warmup_steps=4
 masked | --num_train_steps=0 => num_train_steps=0
-masked | --train_batch_size=0 => cannot share a batch of 0
+masked | --train_batch_size=0 => train_batch_size=0 must be 1
 masked | --learning_rate=-0.001 => --learning_rate=-0\.001 must be 0 or more
 masked | --dtype_policy=float7 => float7
 masked | --output_dir=/proc/nowhere => /proc/nowhere
