@@ -84,8 +84,8 @@ permutation | --train_batch_size=6 => cannot share a batch of 6
 permutation | --train_batch_size=7 --gradient_accumulation_steps=1 => multiple of the 2 streams
 permutation | --eval_batch_size=100000 => too few for a batch of 100000
 permutation | --strategy=mirrored => --strategy=mirrored keeps no memory
-permutation | --config=ABSOLUTE => needs a configuration with position_type 'relative'
-permutation | --eval_data=WORDS => are not for|for --objective
+permutation | --config=ABSOLUTE => need a configuration with position_type 'relative'
+permutation | --eval_data=WORDS => have pair_task 'sop', needed is 'none'
 """
 
 
