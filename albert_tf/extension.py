@@ -90,7 +90,6 @@ class Extension:
     packs: ClassVar[bool] = True  # several examples may share a row
     draws: ClassVar[bool] = False  # each training batch has random draws
     for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations
-    for_xla: ClassVar[bool] = False  # an export's engine "xla" runs it
     numbers_heads: ClassVar[bool] = (
         False  # heads with the same number correspond across blocks: no block may permute them
     )

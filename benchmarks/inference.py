@@ -35,17 +35,13 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 OURS = {
-    "plain fp32": InferenceOptions("float32", "computed"),
-    "fp32": InferenceOptions("float32", "skipped"),
-    "fp32 xla": InferenceOptions("float32", "skipped", engine="xla"),
-    "bf16": InferenceOptions("bfloat16", "skipped"),
-    "int8": InferenceOptions("int8", "skipped"),
-    "bf16 for batches": InferenceOptions("bfloat16", "skipped", performance_hint="throughput"),
-    "int8 for batches": InferenceOptions("int8", "skipped", performance_hint="throughput"),
+    "fp32": InferenceOptions("float32"),
+    "bf16": InferenceOptions("bfloat16"),
+    "int8": InferenceOptions("int8"),
 }
 # Whose times the others are compared with.
 _PEERS = ("OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
-BASES = ("plain fp32", "fp32", *_PEERS)
+BASES = ("fp32", *_PEERS)
 # Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
@@ -116,13 +112,6 @@ def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
 def machine() -> dict:
     here, flags = environment(), sorted(FLAGS & cpu_flags())
     return {"cpu": here["cpu"], "cores": here["usable_cores"], "flags": flags, "tensorflow": tf.__version__}
-
-
-def compiled_for(options: InferenceOptions, shapes: list[str]) -> InferenceOptions:
-    """The options with every length of a single row compiled, so that the table shows where that stops to gain."""
-    lengths = {int(shape.removeprefix("1x")) for shape in shapes if shape.startswith("1x")}
-    is_compiled = options.engine == "xla" and lengths
-    return dataclasses.replace(options, compiled_lengths=tuple(sorted(lengths))) if is_compiled else options
 
 
 def made(makers: dict, left_out: dict) -> dict:
@@ -215,12 +204,12 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         calibration = calibration_rows(settings, encoder.config.vocab_size)
         ids, _, lengths = inference_data.pad(calibration)
         makers = {
-            name: functools.partial(export, encoder, compiled_for(options, shapes), folder / name, (ids, lengths))
+            name: functools.partial(export, encoder, options, folder / name, (ids, lengths))
             for name, options in OURS.items()
         }
         ours, threads = made(makers, left_out), settings.threads or results["machine"]["cores"]
         peers = made({"peers": lambda: make_peers(encoder, folder, threads, calibration)}, left_out).get("peers", {})
-        computes = list(dict.fromkeys(OURS[name].compute for name in ours if OURS[name].padding == "skipped"))
+        computes = list(dict.fromkeys(OURS[name].compute for name in ours))
         results["comparisons"] = {}
         for name, rows in workloads.items():
             results["comparisons"][name] = compare(rows, ours, peers, encoder, rounds)

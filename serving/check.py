@@ -13,7 +13,6 @@ from serving.exportable import Exportable
 from serving.exportable.base import KINDS, exported_part
 from serving.exportable.samples import Arrays, model_features, sample_inputs, whole_words
 from serving.inference import ExitRule
-from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
 from tfrecords.base.errors import UserError, first_line
 
@@ -38,13 +37,7 @@ TOLERANCES = {
     "float16": Tolerance(1e-3, 0.1),
     "bfloat16": Tolerance(1e-3, 0.1),
     "int8": Tolerance(0.1, 0.5),
-    "int8_vnni": Tolerance(0.1, 0.5),
 }
-# An 8-bit export may differ from exact products by these factors times their difference from the Keras model, plus
-# _EXACT_MORE for outputs of few numbers. Measured on the same encoders: right products at most 0.75 times the angle and
-# 1.06 times the difference (12 logits; 0.5 and 0.7 for larger outputs), clipped ones at least 10 and 2.6 times; those
-# of MiniLM, whose activations lose more in 8 bits than its weights, 1.26 and 0.7.
-_EXACT_FACTORS, _EXACT_MORE = Tolerance(1.0, 2.0), Tolerance(1e-4, 0.02)
 # Minimum norm of a row's values; the direction of a shorter vector is noise.
 _SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
@@ -84,9 +77,8 @@ def _without_optimizer() -> Iterator[None]:
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
     """Loads a version in a new process and compares it with its Keras model.
 
-    It compares answers to random ids in padded rows of different lengths; words proposed for a mask; early exit at an
-    unreachable threshold; and, if the export takes texts, their ids and answers. An 8-bit export is also compared with
-    float32 products of its integers.
+    It compares answers to random ids in padded rows of different lengths; early exit at an unreachable
+    threshold; and, if the export takes texts, their ids and answers.
 
     Returns:
         The largest absolute difference by output.
@@ -104,8 +96,6 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
     expected = of_ids = exportable.shortened(expected_answers(model, calls[by_ids]))
     differences = compare(expected, answers[by_ids], tolerance)
-    if exportable.encoder.options.is_quantized:
-        _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
     if texts:
         framed = _framed(exportable, texts, pairs=len(calls["tokenize"]) == 2)
         _require_ids(texts, framed, answers["tokenize"])
@@ -113,9 +103,6 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
             expected = exportable.shortened(expected_answers(model, framed))
             of_texts = exportable.compared_texts(texts, expected, answers["serving_default"])
             differences |= compare(*of_texts, tolerance, "text ")
-    for name in exportable.head_calls(calls[by_ids]):
-        of_head = exportable.compared_head(model, calls[name], answers[name])
-        differences |= compare(*of_head, tolerance, f"{name} ")
     if "stateful" in calls:
         # Of a document's first rows.
         differences |= compare(of_ids, answers["stateful"], tolerance, "stateful ")
@@ -134,7 +121,6 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
         if not exportable.rows_are_answers:
             longest = exportable.options.max_seq_length
             calls["serving_default"] = sample_inputs(exportable, signatures["serving_default"], longest)
-    calls |= exportable.head_calls(calls[by_ids])
     if "stateful" in signatures:
         new = sample_inputs(exportable, signatures["stateful"], _LONGEST, len(calls[by_ids]["lengths"]))
         calls["stateful"] = new | calls[by_ids]
@@ -199,28 +185,6 @@ def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
 
 def _scale(expected: np.ndarray) -> float:
     return max(1.0, float(np.max(np.abs(expected[expected > _LOWEST]))))
-
-
-def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
-    with exact_products(exportable.encoder):
-        signature = exportable.without_graphs().signatures()[name]
-        function = signature.concrete()
-    answers = function(**{key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()})
-    return {key: value.numpy() for key, value in answers.items()}
-
-
-def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
-    for name, values in expected.items():
-        rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
-        allowed = Tolerance(
-            *(factor * part + more for factor, part, more in zip(_EXACT_FACTORS, rounding, _EXACT_MORE))
-        )
-        if not (distance.angle <= allowed.angle and distance.difference <= allowed.difference):
-            raise UserError(
-                f"the export failed its check: {name} differs by {distance.difference:.2g} of its largest value from "
-                f"what exact 8-bit products give ({allowed.difference:.2g} allowed), cosine {1 - distance.angle:.4f} "
-                f"({1 - allowed.angle:.4f}): this machine clips them"
-            )
 
 
 def _texts(exportable: Exportable) -> list[str]:

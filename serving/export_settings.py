@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
+from serving.choices import COMPUTE
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
 
 _CALIBRATION_ROWS = 64
-# What not every x86 CPU can run.
-_OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +21,7 @@ class ExportSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "compute padding performance_hint engine compiled_lengths merge_low_rank other_cpu exit_rule",
+        "Speed": "compute merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
         "Output": "warm_up_lengths check check_numbers",
     }
@@ -54,30 +52,8 @@ class ExportSettings(CheckedSettings):
     )
     compute: str = setting(
         "float32",
-        help="arithmetic; int8: any CPU; int8_vnni: needs VNNI; auto: bfloat16 where this CPU has it",
+        help="arithmetic; int8: any x86 CPU; auto: bfloat16 where this CPU has it",
         choices=(*COMPUTE, "auto"),
-    )
-    padding: str = setting(
-        "skipped",
-        help="skipped: compute matrix products for real tokens only; computed: for padding, too",
-        choices=PADDING,
-    )
-    performance_hint: str = setting(
-        "latency",
-        help="kernels of a bfloat16 or int8 export; latency: for single short rows; throughput: for batches and "
-        "long rows",
-        choices=PERFORMANCE_HINTS,
-    )
-    engine: str = setting(
-        "tensorflow",
-        help="engine for single short rows in float32; xla: compiled at loading, which tensorflow_model_server does "
-        "only with --xla_cpu_compilation_enabled=true; auto: xla where it can run and is faster on this CPU",
-        choices=(*ENGINES, "auto"),
-    )
-    compiled_lengths: str = setting(
-        "",
-        help="for --engine=xla or auto, lengths in tokens to compile for, comma-separated; a row is padded to the next "
-        "one; empty: chosen for this CPU, at most 384",
     )
     merge_low_rank: bool = setting(
         False,
@@ -88,8 +64,7 @@ class ExportSettings(CheckedSettings):
         False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
     )
     other_cpu: bool = setting(
-        False,
-        help="write bfloat16 or int8_vnni for another CPU, if this one does not support it; the result is not tested",
+        False, help="write bfloat16 for another CPU, if this one does not support it; the result is not tested"
     )
     calibration_text: str = setting(
         "", help="text file for int8, one text a line, similar to those that will be sent; empty: random ids"
@@ -121,16 +96,8 @@ class ExportSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.other_cpu and self.compute not in _OF_SOME_CPUS:
-            raise UserError(
-                f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
-            )
-        if self.engine == "xla" and (self.compute, self.padding) != ("float32", "skipped"):
-            raise UserError("--engine=xla is for --compute=float32 --padding=skipped")
-        if self.compiled_lengths and self.engine == "tensorflow":
-            raise UserError(f"--compiled_lengths={self.compiled_lengths} is for --engine=xla or auto")
-        if self.performance_hint == "throughput" and self.compute == "float32":
-            raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
+        if self.other_cpu and self.compute != "bfloat16":
+            raise UserError(f"--other_cpu is for --compute=bfloat16; {self.compute} is written on any CPU")
         if self.check and self.other_cpu:
             raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
         if any(length < 8 for length in read_numbers("warm_up_lengths", self.warm_up_lengths)):

@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from serving.export_settings import ExportSettings, read_calibration, settings_o
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
-from serving.inference.compiled import FLAG
-from serving.inference.options import advise
 from serving.manifest import FORMAT_VERSION, MANIFEST, read_manifest
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -57,13 +54,12 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
     return _write(settings, dataclasses.replace(loaded, task=task_of(loaded)))
 
 
-def load_and_write(settings: ExportSettings, check_loaded: Callable[[Loaded], None]) -> Path:
+def load_and_write(settings: ExportSettings) -> Path:
     """Loads and exports a model for `serving.export.export`, which has checked the settings."""
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
     )  # fmt: skip
-    check_loaded(loaded)
     return _write(settings, loaded)
 
 
@@ -158,10 +154,8 @@ def write_manifest(
         "inputs": "ids" if options.tokenizer is None else "text",
         "max_seq_length": options.max_seq_length,
         "compute": exportable.encoder.describe(),
-        "advice": advise(exportable.encoder.options.compute),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
-        "memory": exportable.encoder.memory if "stateful" in signatures else None,
         "check": differences,
         "export": settings | {name: files.whole_path(settings[name]) for name in _PATHS},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -191,24 +185,10 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
-        inference=InferenceOptions(
-            settings.compute,
-            settings.padding,
-            settings.other_cpu,
-            settings.performance_hint,
-            settings.engine,
-            _compiled_lengths(settings.compiled_lengths, length),
-        ),
+        inference=InferenceOptions(settings.compute, settings.other_cpu),
         calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )
-
-
-def _compiled_lengths(text: str, longest: int) -> tuple[int, ...]:
-    lengths = sorted(set(read_numbers("compiled_lengths", text)))
-    if lengths and not 1 <= lengths[0] <= lengths[-1] <= longest:
-        raise UserError(f"--compiled_lengths={text} must be lengths from 1 to the {longest} tokens of the longest row")
-    return tuple(lengths)
 
 
 def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
@@ -246,13 +226,9 @@ def say_exported(target: Path) -> None:
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
     manifest = read_manifest(target)
-    if advice := manifest["advice"]:
-        print(advice)
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
-    if lengths := manifest["compute"].get("compiled_lengths"):
-        print(f"loading compiles graphs for {len(lengths)} lengths: start tensorflow_model_server with {FLAG}")
     base = target.parent.resolve()
     say_next(
         f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "

@@ -136,7 +136,6 @@ def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list
         gateway = [f"--target={target}", f"--model={name}", f"--port={settings.port}"]
         gateway += [f"--bind_address={settings.bind_address}"]
         gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
-        server.append("--xla_cpu_compilation_enabled=true")
         return [[real, *server], [*python, "serving.gateway", *gateway]]
     server += [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}"]
     server += [f"--bind_address={settings.bind_address}", f"--gateway_port={settings.port}"]

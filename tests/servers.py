@@ -42,7 +42,7 @@ def server_command(models: dict[str, Path], folder: Path, port: int, rest_api_po
     with replacing(config) as temporary:
         temporary.write_text(config_of(models), encoding="utf-8")
     real = shutil.which("tensorflow_model_server")
-    program = [real, "--xla_cpu_compilation_enabled=true"] if real else [sys.executable, "-m", "serving.model_server"]
+    program = [real] if real else [sys.executable, "-m", "serving.model_server"]
     rest = [f"--rest_api_port={rest_api_port}"] if rest_api_port else []
     return [*program, f"--port={port}", *rest, f"--model_config_file={config}"]
 

@@ -31,7 +31,7 @@ class DistanceBuckets(Extension):
         relative_attention_num_buckets: number of buckets, half of them for keys after their query; 0 for none.
     """
 
-    name, numbers_heads, for_xla = "distance_buckets", True, True
+    name, numbers_heads = "distance_buckets", True
     published = ("relative_attention_num_buckets",)
     limits = {
         "relative_attention_num_buckets": (

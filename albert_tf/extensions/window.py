@@ -33,7 +33,7 @@ class Window(Extension):
         global_attention_every: attention is full at one step in this many, beginning with the first; 0 for never.
     """
 
-    name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)
+    name, begins_plain, needed = "window", True, ("global_attention_every",)
     packs = False
     attention_window: int = 0
     global_attention_every: int = 0

@@ -136,7 +136,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
         _EXPORT,
         (*_EXPORT, "--compute=int4"),
         (*_EXPORT, "--other_cpu"),
-        (*_EXPORT, "--performance_hint=throughput"),
         (*_EXPORT, "--max_seq_length=3"),
         (*_EXPORT, "--warm_up_lengths=a"),
         (*_EXPORT, "--calibration_text={place}/empty.txt"),

@@ -35,15 +35,14 @@ HINTS = [
      "ask for a signature the model has: `python -m serving.client --target=... --model=...` lists them"),
     ("FAILED_PRECONDITION", "padding is turned off",
      "requests of different lengths met in one batch: set pad_variable_length_inputs in the server's batching "
-     "parameters, or pad to fixed lengths (length_buckets)"),
+     "parameters"),
     ("INVALID_ARGUMENT", _TOO_MANY_ROWS.pattern,
      "the batch is over the server's max_batch_size: send smaller batches (batch_size=...)"),
     ("INVALID_ARGUMENT", "Unrecognized servable version label", "the server's model config assigns no such label"),
     ("INVALID_ARGUMENT", "input size does not match signature|Signature input alias",
      "the inputs are not the signature's: `python -m serving.client --target=... --model=...` lists what it takes"),
     ("INTERNAL", "XLA compilation disabled",
-     "the model was exported with jit_compile or --engine=xla: start the server with "
-     "--xla_cpu_compilation_enabled=true"),
+     "the model was exported with jit_compile: start the server with --xla_cpu_compilation_enabled=true"),
     ("DEADLINE_EXCEEDED", "", "the answer took longer than the timeout: raise it, send smaller batches, or look at the "
      "server's load; if the network lost the connection, a new one is made within a minute"),
     ("UNIMPLEMENTED", "", "the server at this port does not offer the service: is it a TensorFlow Serving gRPC port?"),

@@ -25,21 +25,13 @@ is_known=$(head -c 1 "$cpu_info" 2>/dev/null)
 flags=$(sed -n 's/^flags[[:space:]]*://p' "$cpu_info" 2>/dev/null | head -n 1)
 reported=" "
 
-# Returns whether this CPU has the flags in `needs`, such as "avx512f, avx512bw or avx_vnni".
+# Returns whether this CPU has the flags in `needs`, such as "avx512f, avx512bw".
 can_run() {
     # As the versions do themselves: where nothing is known of the CPU, nothing is checked.
     [ -n "$is_known" ] || return 0
-    has_all=yes
-    for word in $needs or; do
-        if [ "$word" != or ]; then
-            case " $flags " in *" ${word%,} "*) ;; *) has_all=no ;; esac
-        elif [ $has_all = yes ]; then
-            return 0
-        else
-            has_all=yes
-        fi
+    for word in $needs; do
+        case " $flags " in *" ${word%,} "*) ;; *) return 1 ;; esac
     done
-    return 1
 }
 
 # Brings the links of model $1 up to date; `refused` lists the versions that were not refused before.
@@ -57,7 +49,7 @@ link_model() {
         needs=$(sed -n 's/.*"requires": *"[^"]*a CPU with \([a-z0-9_, ]*\)".*/\1/p' \
             "$version/assets.extra/manifest.json" 2>/dev/null)
         if can_run; then
-            [ -e "$LINKS/$1/$number" ] || ln -s "$version" "$LINKS/$1/$number"
+            [ -h "$LINKS/$1/$number" ] || ln -s "$version" "$LINKS/$1/$number"
             continue
         fi
         rm -f "$LINKS/$1/$number"

@@ -1,10 +1,9 @@
 """The base class of exportable models."""
 
 import abc
-import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -97,7 +96,7 @@ class Exportable(tf.Module, abc.ABC):
         self.options = options
         self.encoder = encoder or make_encoder(model, options.inference, options.calibration, options.max_seq_length)
         inference, act = self.encoder.options, self.encoder.config.hidden_act
-        trial = functools.partial(onednn.trial, inference.compute, inference.performance_hint == "throughput", act)
+        trial = functools.partial(onednn.trial, inference.compute, act)
         self.cpu_check = None if inference.compute == "float32" else CpuCheck(inference.compute, trial)
         self.framer = None
         if options.tokenizer is not None:
@@ -195,12 +194,6 @@ class Exportable(tf.Module, abc.ABC):
 
         return shared
 
-    def without_graphs(self) -> Self:
-        untraced = copy.copy(self)
-        for traced in ("_encode", "_pool"):
-            untraced.__dict__.pop(traced, None)
-        return untraced
-
     def _checked(self, input_ids: tf.Tensor) -> tf.Tensor:
         limit = self.options.max_seq_length
         message = f"input_ids is longer than the {limit} tokens this model takes"
@@ -290,14 +283,6 @@ class Exportable(tf.Module, abc.ABC):
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
         """Returns the arrays to compare in a check of texts: the Keras model's and the export's."""
         return expected, answers
-
-    def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
-        """Returns inputs for further signatures that `serving.check` tests."""
-        return {}
-
-    def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns the arrays to compare in a check of `head_calls`."""
-        raise NotImplementedError
 
     @property
     def _reports(self) -> set[str]:

@@ -2,17 +2,14 @@
 
 import re
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.models.heads import vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
-from serving.exportable.samples import Arrays, as_array, model_features, whole_words
 from serving.inference.layers import ExportedLayerNorm, dense
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.framing import TokenBatch
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
@@ -111,30 +108,3 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     @staticmethod
     def keras_answers(model, features):
         return EncoderExportable.keras_answers(model.encoder, features)
-
-    def head_calls(self, rows):
-        if self.framer is None:
-            by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
-            return {"fill_mask": by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}}
-        first, second = (whole_words(self.options.tokenizer, 2)[[0, -1]]).tolist()
-        return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
-
-    def compared_head(self, model, inputs, answers):
-        """Returns log probabilities to compare, since probabilities are tiny."""
-        if self.framer is not None:
-            inputs = self._masked_rows(inputs["text"][0].decode())
-        positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
-        rows = model_features({name: inputs[name] for name in ("input_ids", "lengths")})
-        logits = model(rows | positions, training=False)["masked_lm_logits"]
-        scores = as_array(keras.ops.log_softmax(keras.ops.cast(logits, "float32")))
-        expected = np.take_along_axis(scores, answers["ids"], axis=-1)
-        probabilities = np.log(np.maximum(answers["probabilities"], 1e-30))
-        return {"log_probabilities": expected}, {"log_probabilities": probabilities}
-
-    def _masked_rows(self, text: str) -> Arrays:
-        tokenizer = self.options.tokenizer
-        parts = encode(tokenizer, re.split(self.framer.mask_pattern, text))
-        tokens = self.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
-        ids = self.framer.single(tokens).padded().input_ids.numpy()
-        positions = np.argwhere(ids == tokenizer.mask_id)[:, 1:].astype(np.int32)
-        return {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}

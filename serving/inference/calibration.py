@@ -16,7 +16,7 @@ from serving.inference.rows import FlatBatch
 _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
-def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
+def quantize_encoder(encoder: Any, calibration: tuple | None) -> Int8Kernels:
     """Quantizes the matrix products of a float32 encoder in place; returns kernels that use them.
 
     This includes the embeddings' projection, whose float32 result depends on the number of tokens without AVX-512.
@@ -35,7 +35,7 @@ def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int
 
     embeddings.projection = projection and noted
     hidden = embeddings(ids, None, batch.computed)
-    embeddings.projection = projection and QuantizedProjection(projection, largest[0] * margin, vnni)
+    embeddings.projection = projection and QuantizedProjection(projection, largest[0] * margin)
     recorder = Recorder(encoder.kernels, count)
     runner = encoder.runner(encoder.rows(batch, {}, recorder), recorder)
     # Every step that there may be, one by one.
@@ -45,7 +45,7 @@ def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int
     )
     for halves, columns in ((encoder.attentions, ranges[:, :2]), (encoder.feed_forwards, ranges[:, 2:])):
         for half in halves:
-            quantize_half(half, columns, config.hidden_act, vnni)
+            quantize_half(half, columns, config.hidden_act)
     return Int8Kernels(config, encoder.attentions, encoder.feed_forwards)
 
 

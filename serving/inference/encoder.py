@@ -12,12 +12,11 @@ from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
-from serving.cpu import NEEDS, describe_needs
+from serving.cpu import BFLOAT16_NEEDS
 from serving.inference.calibration import quantize_encoder
-from serving.inference.compiled import FLAG, CompiledSteps
 from serving.inference.early_exit import exit_early
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
-from serving.inference.layers import ExportedEmbeddings, dense, norm, norm_in_one_pass
+from serving.inference.layers import ExportedEmbeddings, dense, norm
 from serving.inference.options import InferenceOptions, check_runs_here
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
 from tfrecords.base.cpu import has_only_avx2
@@ -46,8 +45,7 @@ def make_encoder(
     TensorShape([1, 8])
     """
     encoder = getattr(model, "encoder", model)
-    options = (options or InferenceOptions()).resolved(encoder.config)
-    return InferenceEncoder(encoder, options, calibration, max_seq_length)
+    return InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
 
 
 class SummaryLoop(DepthLoop):
@@ -81,7 +79,7 @@ class InferenceEncoder(tf.Module):
         # on the way: in bfloat16 each step would round what all before it gave.
         self.dtype = tf.float32 if self.config.norm_position == "pre" else dtype
         longest = max_seq_length or self.config.max_seq_length
-        self.settings = KernelSettings(dtype, self.dtype, options.padding == "skipped", longest)
+        self.settings = KernelSettings(dtype, longest)
         self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
         self.embeddings = ExportedEmbeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
@@ -92,26 +90,15 @@ class InferenceEncoder(tf.Module):
             for kind, half in (("attention", AttentionHalf), ("feed_forward", FeedForwardHalf))
         )
         self.kernels = FloatKernels(self.config, self.attentions, self.feed_forwards)
-        if options.is_quantized:
-            self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
-        halves = self.attentions, self.feed_forwards
-        is_compiled = options.engine == "xla"
-        rows = {length: shortest for length, shortest in options.compiled_rows.items() if length <= longest}
-        parts = self.config, self.extensions, halves, self.final_norm, rows or {longest: 1}, SummaryLoop("loop")
-        self.compiled = CompiledSteps(*parts) if is_compiled else None
-        if options.performance_hint == "throughput":
-            norm_in_one_pass([*self.attentions, *self.feed_forwards])
+        if options.compute == "int8":
+            self.kernels = quantize_encoder(self, calibration)
 
     def describe(self) -> dict[str, Any]:
-        needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
-        if self.options.compute in NEEDS:
-            needs.append(describe_needs(self.options.compute))
-        how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint", "engine")}
-        how |= {"requires": ", a CPU with ".join(needs)}
-        if self.compiled is None:
-            return how
-        more = f", tensorflow_model_server with {FLAG}"
-        return how | {"compiled_lengths": [*self.compiled.lengths], "requires": how["requires"] + more}
+        compute = self.options.compute
+        needs = "TensorFlow" if compute == "float32" else "TensorFlow for x86 with oneDNN"
+        if compute == "bfloat16":
+            needs += f", a CPU with {', '.join(BFLOAT16_NEEDS)}"
+        return {"compute": compute, "requires": needs}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes int32 input_ids [batch, length] with lengths [batch] or, if given, input_mask [batch, length].
@@ -152,10 +139,6 @@ class InferenceEncoder(tf.Module):
         """The memory inputs and outputs for rows that continue earlier rows, by name; {} without memory."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
-    @property
-    def memory(self) -> dict[str, Any]:
-        return {name: text for one in self.extensions for name, text in one.memory.items()}
-
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
@@ -185,27 +168,8 @@ class InferenceEncoder(tf.Module):
         return results
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
-        usual = functools.partial(self._step_by_step, answer, input_ids, *others)
-        lengths, segment_ids, input_mask, features = others
-        if self.compiled is None or features or tf.convert_to_tensor(input_ids).shape[0] not in (None, 1):
-            return usual()
-        mask = real_tokens(lengths, input_ids, input_mask)
-        mask |= tf.range(tf.shape(mask)[1]) == 0
-
-        def compiled() -> Any:
-            of_summary = answer == self._pooled
-            hidden = self.compiled(self.embeddings, input_ids, segment_ids, mask, of_summary)
-            if of_summary:
-                return tf.tanh(self.pooler(hidden))
-            pooled = {} if self.pooler is None else {"pooled_output": tf.tanh(self.pooler(hidden[:, 0]))}
-            return {"sequence_output": hidden} | pooled
-
-        return tf.cond(self.compiled.fits(mask), compiled, usual)
-
-    def _step_by_step(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
         begin = functools.partial(self._begin, input_ids, *others)
-        has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
-        if not has_one_row or others[-1]:
+        if others[-1] or not all(one.has_one_row for one in self.extensions):
             return answer(*begin())
         if (count := tf.convert_to_tensor(input_ids).shape[0]) is not None:
             return answer(*begin(one_row=count == 1))
@@ -215,7 +179,7 @@ class InferenceEncoder(tf.Module):
     def _begin(
         self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
     ) -> tuple[Runner, Any]:
-        batch = self._batch(input_ids, lengths, input_mask, self.settings.skips_padding and not features, one_row)
+        batch = self._batch(input_ids, lengths, input_mask, not features, one_row)
         rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
         hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
         runner = self.runner(rows)

@@ -7,8 +7,6 @@ Without VNNI (measured from SSE4.1 to AVX-512), oneDNN adds the products of unsi
 bits, with saturation. So weights 2i and 2i + 1 of equal sign are scaled until their sum is at most 128: 255 * 128 fits.
 """
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,9 +30,9 @@ class QuantizedDense(tf.Module):
     `lowest` is the number that an input of 0 represents; None if 128 represents 0.0.
     """
 
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray, vnni: bool = False, lowest: float | None = None):
+    def __init__(self, kernel: np.ndarray, bias: np.ndarray, lowest: float | None = None):
         super().__init__()
-        self.range = np.maximum(np.abs(kernel).max(axis=0) if vnni else largest_pairs(kernel), 1e-12)
+        self.range = np.maximum(largest_pairs(kernel), 1e-12)
         rounded = np.round(kernel * (127 / self.range))
         self.kernel = tf.Variable(rounded.astype(np.int8), trainable=False, name="kernel")
         self.sums = (rounded * (self.range / 127)).sum(axis=0).astype(np.float32)
@@ -61,9 +59,9 @@ class QuantizedDense(tf.Module):
 class QuantizedProjection(tf.Module):
     """The embeddings' projection as an 8-bit product; `largest` is its largest absolute input."""
 
-    def __init__(self, layer: ExportedDense, largest: float, vnni: bool):
+    def __init__(self, layer: ExportedDense, largest: float):
         super().__init__()
-        self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
+        self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy()), largest
 
     def __call__(self, inputs: Tensor) -> Tensor:
         largest = tf.constant(self.largest, tf.float32)
@@ -128,7 +126,7 @@ def of_step(values: np.ndarray, step: Step) -> Tensor:
     return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 
 
-def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
+def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str) -> None:
     """Replaces a half's float32 products by 8-bit ones.
 
     `ranges`, float32 [steps, 2], are the largest inputs of the half's first and last product.
@@ -136,7 +134,7 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
     for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, ExportedDense)]:
         is_last = name == "output" and isinstance(half, FeedForwardHalf)
         lowest = LOWEST[hidden_act] if is_last and is_unsigned(half) else None
-        setattr(half, name, QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni, lowest))
+        setattr(half, name, QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), lowest))
     half.ranges = ranges
 
 
@@ -161,46 +159,3 @@ def check_int8(hidden_act: str, feed_forward: str = "mlp") -> None:
     """Raises UserError if int8 does not support the activation function."""
     if hidden_act not in LOWEST and feed_forward == "mlp":
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
-
-
-_ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
-
-
-class ExactDense:
-    """Computes a QuantizedDense in float32; its sums of integers are exact up to 2**24."""
-
-    def __init__(self, layer: QuantizedDense):
-        self.layer = layer
-
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        bias, largest = self.layer.of_inputs(largest)
-        numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
-        found = tf.matmul(numbers, kernel) * (largest / 255 * self.layer.range / 127) + bias
-        if function is not None:
-            found = activation(_ACTIVATIONS[function])(found)
-        if residual is not None:
-            found += residual
-        if dtype != tf.quint8:
-            return tf.cast(found, dtype)
-        low, high = output_range
-        found = tf.round(tf.clip_by_value((found - low) * (255 / (high - low)), 0, 255))
-        return tf.bitcast(tf.cast(found, tf.uint8), tf.quint8)
-
-
-@contextlib.contextmanager
-def exact_products(encoder: Any) -> Iterator[None]:
-    """Replaces an encoder's 8-bit products by float32 ones of the same integers, for tracing; restores them on exit."""
-    halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
-    layers = [
-        (half, name, layer)
-        for half in filter(None, halves)
-        for name, layer in vars(half).items()
-        if isinstance(layer, QuantizedDense)
-    ]
-    try:
-        for half, name, layer in layers:
-            setattr(half, name, ExactDense(layer))
-        yield
-    finally:
-        for half, name, layer in layers:
-            setattr(half, name, layer)

@@ -1,7 +1,5 @@
 """Dense layers, norms, embeddings and activation functions of exports, over [tokens, units]."""
 
-from collections.abc import Iterable
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -98,19 +96,6 @@ class ExportedLayerNorm:
         return tf.cast(normalised, self.dtype)
 
 
-class OneDnnLayerNorm(ExportedLayerNorm):
-    """A layer norm in one pass over memory; needs a graph, and is faster for many tokens, slower for few."""
-
-    def __init__(self, plain: ExportedLayerNorm):
-        self.dtype, self.epsilon = plain.dtype, plain.epsilon
-        self.gamma = plain.gamma
-        self.beta = np.zeros_like(plain.gamma) if plain.beta is None else plain.beta
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        inputs = tf.cast(inputs, tf.float32)
-        return tf.cast(onednn.layer_norm(inputs, self.gamma, self.beta, self.epsilon), self.dtype)
-
-
 class ExportedRMSNorm:
     """An RMS norm over the last axis; a token's bits do not depend on other tokens."""
 
@@ -126,13 +111,6 @@ class ExportedRMSNorm:
 def norm(layer, dtype: tf.DType = tf.float32) -> ExportedLayerNorm | ExportedRMSNorm:
     """Returns the export's version of a Keras normalization layer."""
     return (ExportedRMSNorm if isinstance(layer, keras.layers.RMSNormalization) else ExportedLayerNorm)(layer, dtype)
-
-
-def norm_in_one_pass(halves: Iterable) -> None:
-    """Replaces each half's ExportedLayerNorm by a OneDnnLayerNorm."""
-    for half in halves:
-        if isinstance(half.layer_norm, ExportedLayerNorm):
-            half.layer_norm = OneDnnLayerNorm(half.layer_norm)
 
 
 class ExportedEmbeddings(tf.Module):

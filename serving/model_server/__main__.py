@@ -48,13 +48,9 @@ def _serve(options: flags.ServerOptions) -> int:
     # It takes seconds; --help and bad flags answer before it.
     start_tensorflow()
     from serving.http_protocol import raise_file_limit
-    from serving.model_server.servable import disable_xla
     from serving.model_server.server import ModelServer
     from serving.model_server.status import StatusError
 
-    if not (options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled):
-        # For the whole process and for good, so here and not in ModelServer, which tests start beside other work.
-        disable_xla()
     # The objects of the libraries stay: a collection that walked all of them would stop every request for a quarter of
     # a second. Models come after this, so theirs are collected when they go.
     gc.collect()

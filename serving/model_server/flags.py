@@ -27,7 +27,7 @@ class ServerOptions:
         "Models": "model_name model_base_path model_config_file file_system_poll_wait_seconds enable_model_warmup",
         "Ports": "port rest_api_port bind_address ssl_config_file gateway_port gateway_api_key_file open_ports",
         "Load": "enable_batching batching_parameters_file tensorflow_intra_op_parallelism rest_api_timeout_in_ms "
-        "grpc_max_threads rest_api_max_body_bytes drain_seconds xla_cpu_compilation_enabled",
+        "grpc_max_threads rest_api_max_body_bytes drain_seconds",
         "Monitoring": "monitoring_config_file access_log enable_grpc_healthcheck_service",
         "Help": "version help helpfull",
     }
@@ -91,10 +91,8 @@ class ServerOptions:
     enable_signature_method_name_check: bool = setting(
         False, help="Refuse signatures whose method is not TF Serving's own"
     )
-    xla_cpu_compilation_enabled: bool = setting(
-        True, help="Allow XLA on CPUs; if false, a jit_compile model fails, as in tensorflow_model_server by default"
-    )
-    xla_gpu_compilation_enabled: bool = setting(False, help="Allow XLA on GPUs")
+    xla_cpu_compilation_enabled: bool = setting(False, help=_NOT_HERE + " A jit_compile model always runs.")
+    xla_gpu_compilation_enabled: bool = setting(False, help=_NOT_HERE + " A jit_compile model always runs.")
     enable_profiler: bool = setting(True, help=_NOT_HERE + " No profiler service is offered.")
     thread_pool_factory_config_file: str = setting("", help=_NOT_HERE)
     mixed_precision: str = setting("", help="bfloat16: let Grappler rewrite the graph to it")

@@ -95,7 +95,7 @@ class SavedModel:
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         _check_files(path, tags)
         self._graph = tf.Graph()
-        self._session = _Session(graph=self._graph, config=config)
+        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         try:
             with self._graph.as_default(), _quiet_deprecations():
                 meta_graph = tf.compat.v1.saved_model.loader.load(self._session, list(tags), path)
@@ -166,14 +166,6 @@ class SavedModel:
         return element
 
 
-class _Session(tf.compat.v1.Session):
-    # What loading runs takes none of the threads that requests share: while one of them compiles, requests that are
-    # queued behind it would wait until the last compilation.
-    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        options = options or config_pb2.RunOptions(inter_op_thread_pool=-1)
-        return super().run(fetches, feed_dict, options, run_metadata)
-
-
 def _check_files(path: str, tags: Sequence[str]) -> None:
     file = Path(path) / "saved_model.pb"
     if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
@@ -196,14 +188,6 @@ def _check_files(path: str, tags: Sequence[str]) -> None:
     for asset in (asset for graph in meta_graphs for asset in graph.asset_file_def):
         if not (assets / asset.filename).resolve().is_relative_to(assets):
             raise invalid_argument(f"Asset '{asset.filename}' of {path} lies outside the model's folder")
-
-
-def disable_xla() -> None:
-    """Disables XLA in the process, if TensorFlow's library has the switch; jit_compile models then fail at once."""
-    library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
-    with contextlib.suppress(OSError, AttributeError):
-        # tensorflow::DisableXlaCompilation(), which has no Python name.
-        ctypes.CDLL(str(library))._ZN10tensorflow21DisableXlaCompilationEv()
 
 
 @contextlib.contextmanager

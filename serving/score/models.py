@@ -65,15 +65,8 @@ class ScoringModel(Protocol):
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    model = _Served(source) if source.target else _load(source)
+    model = _Served(source) if source.target else _Loaded(source)
     return _WithOptions(model, source) if source.options else model
-
-
-def _load(source: ModelSource) -> ScoringModel:
-    start_tensorflow()
-    from serving.score.loaded import LoadedModel
-
-    return LoadedModel(source)
 
 
 def version_folder(model: str) -> Path:
@@ -90,6 +83,43 @@ def fingerprint(folder: Path) -> dict[str, Any]:
     weights = folder / "variables" / "variables.data-00000-of-00001"
     stamp = [weights.stat().st_size, weights.stat().st_mtime_ns] if weights.exists() else []
     return {"folder": str(folder.resolve()), "sha256": files.sha256(folder / "saved_model.pb"), "weights": stamp}
+
+
+class _Loaded:
+    def __init__(self, source: ModelSource):
+        start_tensorflow()
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  registers the tokenizers' ops
+
+        if source.threads:
+            tf.config.threading.set_intra_op_parallelism_threads(source.threads)
+        try:
+            self._model = tf.saved_model.load(source.model)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
+        if source.signature not in self._model.signatures:
+            raise no_signature(source, self._model.signatures)
+        self._tf, self._call = tf, self._model.signatures[source.signature]
+        specs = self._call.structured_input_signature[1]
+        self.inputs = tuple(sorted(specs))
+        self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
+        self.outputs = {
+            name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
+            for name, spec in sorted(self._call.structured_outputs.items())
+        }
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        try:
+            answers = self._call(**{name: self._tf.constant(values) for name, values in columns.items()})
+        except self._tf.errors.InvalidArgumentError as error:
+            raise Refused(_first_line(error)) from error
+        return {name: answers[name].numpy() for name in outputs}
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
+    return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]
 
 
 class _Served:

@@ -31,9 +31,6 @@ class ExportedRotary(ExportedExtension):
     def attention(self, attention: Attention) -> Attention:
         return dataclasses.replace(attention, rotate=rotate)
 
-    def compiled(self, attention: Attention) -> Attention:
-        return dataclasses.replace(attention, rotate=rotate_compiled)
-
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Rotates neighbouring pairs in [rows, heads, length, head_size] by complex [rows, length, head_size / 2]."""
@@ -41,10 +38,3 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     pairs = tf.bitcast(tf.reshape(tf.cast(heads, tf.float32), [rows, count, length * size // 2, 2]), tf.complex64)
     turned = pairs * tf.reshape(rotation, [rows, 1, length * size // 2])
     return tf.cast(tf.reshape(tf.bitcast(turned, tf.float32), tf.shape(heads)), heads.dtype)
-
-
-def rotate_compiled(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Does the same as `rotate` without bitcasts to complex numbers, which XLA does not compile."""
-    pairs = tf.reshape(heads, [*tf.unstack(tf.shape(heads)[:-1]), -1, 2])
-    turned = tf.complex(pairs[..., 0], pairs[..., 1]) * rotation[:, tf.newaxis]
-    return tf.reshape(tf.stack([tf.math.real(turned), tf.math.imag(turned)], axis=-1), tf.shape(heads))

@@ -2,22 +2,19 @@
 
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from serving import cpu
-from serving.client import Client
 from serving.exportable import CLASSIFY, ExportOptions, ExportSignature, make_exportable
 from serving.exportable.inputs import specs
 from serving.exporting import save
 from serving.inference import InferenceOptions
 from tests.serving.inference.encoders import needs_avx512
-from tests.serving.model_server.conftest import start, wait_for
 
 INFO = "processor\t: 0\nmodel name\t: some avx512_bf16 CPU\nflags\t\t: fpu {} sse2\nbugs\t\t: avx_vnni\n\n"
 SENTENCE = (
-    "this servable was exported for CPUs with avx512_bf16, avx512f or avx_vnni, which this machine has not; "
+    "this servable was exported for CPUs with avx512_bf16, avx512f, which this machine has not; "
     "export it with --compute=float32 or int8"
 )
 
@@ -28,13 +25,13 @@ def cpu_info(tmp_path_factory):
 
 
 class Tiny(tf.Module):
-    """Asks for more than float32 does; its signatures halve numbers."""
+    """Asks for what bfloat16 needs; its signatures halve numbers."""
 
     def __init__(self, cpu_info, trial=lambda zero: tf.equal(zero, 0.0)):
         super().__init__()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("serving.cpu.CPU_INFO", str(cpu_info))
-            self.cpu_check = cpu.CpuCheck("float32", trial)
+            self.cpu_check = cpu.CpuCheck("bfloat16", trial)
 
     def signatures(self):
         halves = lambda x: {"y": x / 2}  # noqa: E731
@@ -47,7 +44,7 @@ def version(tmp_path_factory, cpu_info):
     """A version for another CPU than the one that `cpu_info` describes."""
     path = tmp_path_factory.mktemp("versions") / "1"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cpu.NEEDS, "float32", (("avx512_bf16", "avx512f"), ("avx_vnni",)))
+        patch.setattr(cpu, "BFLOAT16_NEEDS", ("avx512_bf16", "avx512f"))
         save(Tiny(cpu_info), path)
     return path
 
@@ -68,7 +65,7 @@ LOADERS = [load, load_in_session]
 @pytest.mark.parametrize(
     "info",
     [
-        *map(INFO.format, ("avx2", "avx512_bf16 avx512fp16", "avx512f avx512_bf160 avx_vnni_int8")),
+        *map(INFO.format, ("avx2", "avx512_bf16 avx512fp16", "avx512f avx512_bf160")),
         "processor\t: 0\nFeatures\t: fp asimd bf16\n",
     ],
 )
@@ -79,29 +76,12 @@ def test_another_cpu_is_refused_with_a_sentence(version, cpu_info, load, info):
 
 
 @pytest.mark.parametrize("load", LOADERS)
-@pytest.mark.parametrize("info", [INFO.format("avx512f avx512_bf16"), INFO.format("avx_vnni"), "", None])
-def test_a_cpu_that_has_one_of_the_sets_is_served_and_where_nothing_is_known_too(version, cpu_info, load, info):
+@pytest.mark.parametrize("info", [INFO.format("avx512f avx512_bf16"), "", None])
+def test_a_cpu_that_has_them_is_served_and_where_nothing_is_known_too(version, cpu_info, load, info):
     cpu_info.unlink(missing_ok=True)
     if info is not None:
         cpu_info.write_text(info)
     load(version)
-
-
-def test_a_server_refuses_the_version_and_goes_on_with_the_others(version, cpu_info, tmp_path):
-    cpu_info.write_text(INFO.format("avx_vnni"))
-    shutil.copytree(version, tmp_path / "1")
-    server = start(model_base_path=str(tmp_path))
-    try:
-        cpu_info.write_text(INFO.format("avx2"))
-        shutil.copytree(version, tmp_path / "coming")
-        (tmp_path / "coming").rename(tmp_path / "2")
-        with Client(server.address, "default") as client:
-            states = lambda: {one.version: one for one in client.status()}  # noqa: E731
-            assert wait_for(lambda: 2 in states() and states()[2].state == "END", 60), states()
-            assert SENTENCE in states()[2].error and states()[1].state == "AVAILABLE"
-            assert client.predict({"x": np.array([3.0], np.float32)})["y"].tolist() == [1.5]
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("compute", ["float32", "int8", pytest.param("bfloat16", marks=needs_avx512)])
@@ -130,5 +110,5 @@ def test_a_servable_whose_kernel_is_gone_does_not_load(exported, tmp_path, name,
 def test_a_servable_whose_kernels_give_other_numbers_does_not_load(cpu_info, tmp_path):
     cpu_info.write_text("")
     save(Tiny(cpu_info, trial=lambda zero: zero > 0), tmp_path / "1")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="this TensorFlow computes float32 otherwise than the one"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this TensorFlow computes bfloat16 otherwise than"):
         load_in_session(tmp_path / "1")

@@ -7,10 +7,10 @@ import tensorflow as tf
 import yaml
 
 from albert_tf import AlbertConfig, AlbertEncoder
-from serving.cpu import has_avx512, has_vnni
+from serving.cpu import can_run
 
-needs_avx512 = pytest.mark.skipif(not has_avx512(), reason="bfloat16 products need a CPU with AVX-512")
-needs_vnni = pytest.mark.skipif(not has_vnni(), reason="int8_vnni needs a CPU with avx512_vnni or avx_vnni")
+HAS_AVX512 = can_run("bfloat16")
+needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="bfloat16 products need a CPU with AVX-512")
 
 CONFIG = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,

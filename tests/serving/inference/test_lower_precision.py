@@ -1,17 +1,14 @@
 """bfloat16 and int8: a row's answer does not depend on its neighbours; what cannot run is refused."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
-from serving.inference.layers import ExportedLayerNorm, OneDnnLayerNorm
-from serving.inference.options import advise
 from tests.serving.inference.encoders import (
     CONFIG,
+    HAS_AVX512,
     MODERN,
     RELATIVE,
     both,
@@ -29,24 +26,25 @@ AVX512 = "avx512f avx512bw avx512vl avx512dq"
 
 
 @pytest.mark.parametrize(
-    ("compute", "hint", "changes"),
+    ("compute", "changes"),
     [
-        pytest.param("bfloat16", "throughput", {"step_signal": "sinusoid", "norm": "rms_norm"}, marks=needs_avx512),
-        ("int8", "latency", MODERN | {"norm": "layer_norm"}),
-        ("int8", "throughput", {}),
+        pytest.param("bfloat16", {"step_signal": "sinusoid", "norm": "rms_norm"}, marks=needs_avx512),
+        ("int8", MODERN | {"norm": "layer_norm"}),
+        ("int8", {}),
+        pytest.param("bfloat16", {}, marks=(pytest.mark.slow, needs_avx512)),
         *(
-            pytest.param(compute, "latency", changes, marks=(pytest.mark.slow, *marks))
+            pytest.param(compute, changes, marks=(pytest.mark.slow, *marks))
             for compute, *marks in (("bfloat16", needs_avx512), ("int8",))
-            for changes in ({}, MODERN, RELATIVE, {"depth_lora_rank": 2}, {"attention_window": 16})
+            for changes in (MODERN, RELATIVE, {"depth_lora_rank": 2}, {"attention_window": 16})
         ),
     ],
 )
-def test_an_answer_has_the_same_bits_in_every_batch(compute, hint, changes):
+def test_an_answer_has_the_same_bits_in_every_batch(compute, changes):
     """Alone and among 1, 5 and 40 rows of other lengths: one product, softmax or layer norm that went another way with
     the number of tokens would be a rounding somewhere, and from there on another answer."""
     rng = np.random.default_rng(0)
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 130}
-    encoder = make_encoder(make_keras(**sizes, **changes), InferenceOptions(compute, performance_hint=hint))
+    encoder = make_encoder(make_keras(**sizes, **changes), InferenceOptions(compute))
     answer = compiled(both(encoder) if changes == {} else encoder, [None, None], [None])
     six = 9, 31, 64, 65, 128, 1
     for lengths in (six[-2:], six, (*six, *rng.integers(1, 130, 35))):
@@ -58,7 +56,7 @@ def test_an_answer_has_the_same_bits_in_every_batch(compute, hint, changes):
                 is_pooled = name.startswith("pooled")
                 values = values[row : row + 1] if is_pooled else values[row : row + 1, :length]
                 # The pooler's float32 product comes after all rounding; without AVX-512 its last bits go by the batch.
-                last_bits = 2e-6 if is_pooled and not cpu.has_avx512() else 0
+                last_bits = 2e-6 if is_pooled and not HAS_AVX512 else 0
                 np.testing.assert_allclose(values, alone[name], rtol=0, atol=last_bits)
 
 
@@ -92,24 +90,6 @@ def test_int8_block_is_stored_once():
     assert sizes(6) == sizes(2) == sorted([8 * 24, 24 * 72, 24 * 24, 24 * 40, 40 * 24])
 
 
-def test_throughput_normalizes_every_step_in_one_pass():
-    model = make_keras(sharing="none", num_hidden_layers=2)
-    for hint, count in (("latency", 0), ("throughput", 4)):
-        encoder = make_encoder(model, InferenceOptions("int8", performance_hint=hint))
-        graph = compiled(encoder).get_concrete_function(*make_batch((5, 5), 5)[:2]).graph
-        assert [node.op for node in graph.as_graph_def().node].count("_MklLayerNorm") == count
-
-
-@pytest.mark.parametrize("center", [True, False])
-def test_a_layer_norm_in_one_pass_gives_keras_numbers(center):
-    layer = keras.layers.LayerNormalization(epsilon=1e-12, center=center)
-    inputs = np.random.default_rng(0).normal(3, 5, (37, 48)).astype("float32")
-    layer.build(inputs.shape)
-    layer.set_weights([np.random.default_rng(1).normal(size=48) for _ in layer.weights])
-    found = compiled(OneDnnLayerNorm(ExportedLayerNorm(layer)))(inputs)
-    np.testing.assert_allclose(found, layer(inputs), atol=2e-6)
-
-
 def without(hidden):
     """TensorFlow's calls of ops by name, as if it had no op of this name."""
     call = onednn.op_def_library.apply_op
@@ -127,8 +107,7 @@ def without(hidden):
     [
         ("int8", {"hidden_act": "silu"}, None, None, "int8 knows the hidden_act gelu, gelu_erf, relu; .* has 'silu'"),
         ("int8", {}, "onednn.batch_matmul", lambda a, b, transpose_b=False: a, "a kernel .* gives other numbers"),
-        ("bfloat16", {}, "options.has_avx512", lambda *_: False, "no AVX-512; choose float32 or int8"),
-        ("int8_vnni", {}, "options.has_vnni", lambda: False, "neither avx512_vnni nor avx_vnni; choose int8"),
+        ("bfloat16", {}, "options.can_run", lambda *_: False, "no AVX-512; choose float32 or int8"),
     ],
 )
 def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, replaced, by, message, monkeypatch):
@@ -148,57 +127,33 @@ def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, repla
         ("int8", "_QuantizedMatMul"),
         ("int8", "_MklBatchMatMulV2"),
         pytest.param("bfloat16", "_MklNativeFusedMatMul", marks=needs_avx512),
-        pytest.param("bfloat16", "_MklLayerNorm", marks=needs_avx512),
     ],
 )
 def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compute, name, monkeypatch):
     monkeypatch.setattr(onednn.op_def_library, "apply_op", without(name))
-    hint = "throughput" if name == "_MklLayerNorm" else "latency"
     with pytest.raises(UserError, match=f"{compute} cannot run here: this TensorFlow has not the kernel {name}; .*32$"):
-        make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute, performance_hint=hint))
+        make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute))
 
 
-IMPOSSIBLE = yaml.safe_load("""
-- [{compute: none}, "compute 'none' is none of float32, bfloat16, int8, int8_vnni, auto"]
-- [{padding: none}, "padding 'none'"]
-- [{engine: lua}, is none of]
-- [{engine: xla, compute: int8}, float32]
-- [{engine: xla, padding: computed}, skipped]
-- [{performance_hint: none}, "performance_hint 'none'"]
-- [{performance_hint: throughput}, "'throughput' is for bfloat16 and int8"]
-- [{compute: auto, performance_hint: throughput}, "'throughput' is for bfloat16 and int8"]
-""")
+def test_an_unknown_compute_is_refused():
+    with pytest.raises(UserError, match="compute 'none' is none of float32, bfloat16, int8, auto"):
+        InferenceOptions("none")
 
 
-@pytest.mark.parametrize(("choices", "message"), IMPOSSIBLE)
-def test_impossible_choices_are_refused(choices, message, monkeypatch):
-    monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: [])
-    with pytest.raises(UserError, match=message):
-        InferenceOptions(**choices).resolved(CONFIG)
-
-
-# Flags, what runs, and the advice to float32 and to bfloat16.
-CPUS = yaml.safe_load("""
-- [avx2, [float32, int8], null, null]
-- [avx2 avx_vnni, [float32, int8, int8_vnni], null, null]
-- [avx512f avx512bw avx512vl avx512dq, [float32, int8, bfloat16], null,
-   "this CPU has neither amx_bf16 nor avx512_bf16: float32 is "]
-- [avx512f avx512bw avx512vl avx512dq avx512_vnni, [float32, int8, bfloat16, int8_vnni], null, this CPU has neither]
-# Not all of what oneDNN's products need.
-- [avx512f amx_bf16 avx512_bf16, [float32, int8], "this CPU has amx_bf16: --compute=bfloat16 is ", null]
-""")
-
-
-@pytest.mark.parametrize(("flags", "runs", "float32_advice", "bfloat16_advice"), CPUS)
-def test_what_a_cpu_runs_and_gains_by_goes_by_its_flags(flags, runs, float32_advice, bfloat16_advice, tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "runs"),
+    [
+        ("avx2", ["float32", "int8"]),
+        (AVX512, ["float32", "bfloat16", "int8"]),
+        # Not all of what oneDNN's products need.
+        ("avx512f amx_bf16 avx512_bf16", ["float32", "int8"]),
+    ],
+)
+def test_what_a_cpu_runs_goes_by_its_flags(flags, runs, tmp_path):
     info = tmp_path / "cpuinfo"
     info.write_text(f"processor : 0\nflags : fpu {flags}\n")
-    assert {one for one in ("float32", "bfloat16", "int8", "int8_vnni") if cpu.can_run(one, info)} == set(runs)
-    assert cpu.has_avx512(info) is ("bfloat16" in runs) and cpu.has_vnni(info) is ("int8_vnni" in runs)
+    assert [one for one in ("float32", "bfloat16", "int8") if cpu.can_run(one, info)] == runs
     assert bool(bfloat16_flags(info)) is ("bf16" in flags) and not bfloat16_flags(tmp_path / "none")
-    for compute, advice in (("float32", float32_advice), ("bfloat16", bfloat16_advice), ("int8", None)):
-        found = advise(compute, info)
-        assert found is None if advice is None else found.startswith(advice)
 
 
 @pytest.mark.parametrize("has_it", [True, False])
@@ -207,5 +162,4 @@ def test_auto_is_resolved_and_described(has_it, monkeypatch):
     encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto", other_cpu=True))
     needs = f"TensorFlow for x86 with oneDNN, a CPU with {AVX512.replace(' ', ', ')}" if has_it else "TensorFlow"
     compute = "bfloat16" if has_it else "float32"
-    described = {"compute": compute, "padding": "skipped", "performance_hint": "latency", "engine": "tensorflow"}
-    assert encoder.describe() == described | {"requires": needs}
+    assert encoder.describe() == {"compute": compute, "requires": needs}

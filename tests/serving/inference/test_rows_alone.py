@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.cpu import has_avx512
 from serving.inference import InferenceOptions, make_encoder
-from tests.serving.inference.encoders import MODERN, RELATIVE, compiled, make_keras, needs_avx512
+from tests.serving.inference.encoders import HAS_AVX512, MODERN, RELATIVE, compiled, make_keras, needs_avx512
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 # A piece whose embedding is no number, and one that is [PAD] in a batch.
@@ -33,24 +32,20 @@ def answer(encoder, rows: list[list[int]]) -> np.ndarray:
     return encoder(ids, np.array([len(row) for row in rows], "int32"))["sequence_output"].numpy()[:, :3]
 
 
-PADDINGS = ("skipped", "computed")
-
-
 @pytest.mark.parametrize(
     ("kind", "value"),
     [*((kind, np.nan) for kind in KINDS), ("plain", 1e20)],
 )
-@pytest.mark.parametrize("padding", PADDINGS)
-def test_a_spoilt_row_or_padding_spoils_no_other(kind, padding, value):
+def test_a_spoilt_row_or_padding_spoils_no_other(kind, value):
     keras_encoder = make_keras(**ONE_LAYER | KINDS[kind])
-    whole = answer(make_encoder(keras_encoder, InferenceOptions(padding=padding)), ROWS)
+    whole = answer(make_encoder(keras_encoder), ROWS)
     for piece in (SPOILT, PADDING):
         spoil(keras_encoder, piece, value)
-    encoder = make_encoder(keras_encoder, InferenceOptions(padding=padding))
+    encoder = make_encoder(keras_encoder)
     # Shorter, as long, and longer rows, before it and after it.
     found = answer(encoder, [*ROWS[:2], [5, SPOILT, 6, 7], [SPOILT] * 9, *ROWS[2:]])
     # Without AVX-512, float32 products of other numbers of rows round otherwise.
-    np.testing.assert_allclose(np.delete(found, (2, 3), axis=0), whole, rtol=0, atol=0 if has_avx512() else 2e-5)
+    np.testing.assert_allclose(np.delete(found, (2, 3), axis=0), whole, rtol=0, atol=0 if HAS_AVX512 else 2e-5)
 
 
 ROWS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [20, 21, 22, 23], [30, 31, 32, 33, 34]]
@@ -66,15 +61,13 @@ def test_other_arithmetics_spoil_no_other_row_either(compute, in_graphs):
     np.testing.assert_array_equal(np.delete(found, 1, axis=0), whole)
 
 
-@pytest.mark.few(5)
-@pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_stop_scores_of_any_size(kind, padding):
+def test_masks_stop_scores_of_any_size(kind):
     keras_encoder = make_keras(**ONE_LAYER | KINDS[kind])
     for attention in keras_encoder.halves_of("attention"):
         for layer in (attention.query, attention.key):
             layer.kernel.assign(layer.kernel * 300)
-    encoder = make_encoder(keras_encoder, InferenceOptions(padding=padding))
+    encoder = make_encoder(keras_encoder)
     together = answer(encoder, ROWS)
     alone = np.concatenate([answer(encoder, [row]) for row in ROWS])
     np.testing.assert_allclose(together, alone, atol=2e-5)

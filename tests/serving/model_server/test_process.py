@@ -120,8 +120,7 @@ def failed_start(capfd):
     interval = sys.getswitchinterval()
 
     def start(*arguments):
-        # Without this flag the command turns XLA off for the whole process, these tests included.
-        assert main([*arguments, "--xla_cpu_compilation_enabled"]) == 255
+        assert main([*arguments]) == 255
         return capfd.readouterr().out
 
     yield start

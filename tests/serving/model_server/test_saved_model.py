@@ -30,20 +30,6 @@ def test_missing_junk_and_wrong_tags(tmp_path, half_plus_two):
         SavedModel(str(half_plus_two / "00000123"), ["serve", "gpu"])
 
 
-def test_loading_takes_no_thread_that_requests_share(half_plus_two, monkeypatch):
-    """One that compiled for half a minute kept requests waiting that were queued behind it."""
-    pools, run = [], tf1.Session.run
-
-    def noted(session, fetches, feed_dict=None, options=None, run_metadata=None):
-        pools.append(options.inter_op_thread_pool)
-        return run(session, fetches, feed_dict, options, run_metadata)
-
-    monkeypatch.setattr(tf1.Session, "run", noted)
-    SavedModel(str(half_plus_two / "00000123")).close()
-    # -1 is the calling thread.
-    assert pools and set(pools) == {-1}
-
-
 class Lookup(tf.Module):
     """Reads a vocabulary file that is saved with the model."""
 
