@@ -22,8 +22,8 @@ def main(settings: PretrainingSettings) -> None:
     """Pre-trains a model."""
     if settings.init_from:
         check_model(settings.init_from, settings.allow_pickle)
-    for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):
-        check_tokenizer(path)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
     if settings.config:
         read_config(settings.config)
     for patterns in filter(None, (settings.train_data, settings.second_train_data)):

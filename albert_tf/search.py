@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, VECTORS
+from albert_tf.choices import VECTORS
 from albert_tf.embeddings.index_files import saved_source
 from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.columns import find_column
@@ -17,14 +17,17 @@ from albert_tf.tasks.tables.folders import SUFFIXES
 from albert_tf.tasks.tables.lines import read_lines
 from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
+from albert_tf.trainer_settings import Applied
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.base.text_files import ending
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(CheckedSettings):
+class SearchSettings(
+    Applied, defaults={"model": "", "batch_size": 32}, meanings={"model": "the one that built the index"}
+):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -34,7 +37,6 @@ class SearchSettings(CheckedSettings):
     }
 
     index_dir: str = setting(help="folder of the index")
-    model: str = setting("", help="embedder, to build: folder or name; empty: the one that built the index")
     text_file: str = setting("", help="texts to index: .txt with a text a line, .csv, .tsv, JSON lines or .parquet")
     text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
     vectors: str = setting(
@@ -42,8 +44,6 @@ class SearchSettings(CheckedSettings):
         help="format of the vectors in memory; the best of int8 ones are compared again in float32",
         choices=VECTORS,
     )
-    batch_size: int = setting(32, help="texts a batch", at_least=1)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
     top: int = setting(10, help="texts to print for each query", at_least=1)
     exact: bool = setting(

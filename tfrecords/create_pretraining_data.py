@@ -73,7 +73,7 @@ def main(settings: CreateSettings) -> None:
     held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
     config = "roberta_base" if tokenizer.kind == "bpe" else "albert_base_v2"
     if settings.objective == "permutation":
-        held_out, config = f"{held_out} --objective=permutation", CONFIG
+        config = CONFIG
     say_next(f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config={config} --output_dir=run")
 
 

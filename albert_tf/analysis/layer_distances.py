@@ -7,18 +7,19 @@ python -m albert_tf.analysis.layer_distances --models=albert_base --input=text.t
 import dataclasses
 import itertools
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP
+from albert_tf.choices import DEPTH_HELP
 from albert_tf.loading.hub import check_model
+from albert_tf.trainer_settings import PublishedModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.corpus import read_documents
 from tfrecords.tokenizers.folder_files import check_tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerDistancesSettings(CheckedSettings):
+class LayerDistancesSettings(PublishedModel):
     """The command's flags."""
 
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
@@ -28,7 +29,6 @@ class LayerDistancesSettings(CheckedSettings):
     max_seq_length: int = setting(128, help="longest document in tokens; longer ones are cut", at_least=5)
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:

@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -19,17 +18,16 @@ _FREE = (
 )
 
 
-def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
+def share_blocks(model: Model, config: AlbertConfig) -> Model:
     """Returns a new uncompiled model with shared blocks that approximates `model`.
 
-    A shared weight is the mean over its steps, or the weight of one step. An adapter a_i b_i approximates step i's
+    A shared weight is the mean over its steps. An adapter a_i b_i approximates step i's
     kernel minus the shared kernel, by a truncated singular value decomposition; a_i has orthonormal columns
     (arXiv:2410.20672). Differences of biases and norms are lost.
 
     Args:
         model: any model or AlbertEncoder, of any sharing.
         config: the new configuration, with as many steps, more sharing, and `depth_lora_rank` (0: no adapters).
-        taken: maps a new block's number to the step whose weights it gets instead of the mean.
 
     Raises:
         UserError: `config` changes more than sharing and extensions that initially have no effect.
@@ -52,12 +50,12 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
     for name, variable in after.items():
         half, _, rest = name.partition("/")
         if half in halves:
-            kind, _, number = half.rpartition("_")
+            kind = half.rpartition("_")[0]
             values = np.stack([_of_step(source, before, kind, rest, step) for step in halves[half]])
             if values.shape == variable.shape:
                 variable.assign(values)  # Each step keeps its own.
                 continue
-            common = _common(values, int(number), halves[half], taken or {})
+            common = values.mean(axis=0)
             variable.assign(common)
             adapter = shared.extension_layers().get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
             if adapter is not None:
@@ -98,10 +96,6 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
     ]
     if different:
         raise UserError(f"share_blocks: another model than the one given: {', '.join(sorted(different))}")
-
-
-def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[int, int]) -> np.ndarray:
-    return values[steps.index(taken[number])] if number in taken else values.mean(axis=0)
 
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Finds hard negatives for pairs by exact search."""
 
 import itertools
-import re
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from albert_tf.tasks.tables.reading import read_table, write_table
 from albert_tf.tasks.tables.values import text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
 
 if TYPE_CHECKING:
@@ -40,15 +41,10 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
         "documents": (loaded.encode_document, list(dict.fromkeys([*passages, *(one.texts[1] for one in examples)]))),
         "anchors": (loaded.encode_query, list(dict.fromkeys(one.texts[0] for one in examples))),
     }
-    paths = {
-        name: output.with_name(f".{output.name}.{key_of(f'{model} {name}', texts)[:16]}.{name}.f32")
-        for name, (_, texts) in sides.items()
-    }
-    # Those of a killed run on other texts or with another model are of no use.
-    for path in _stored(output) - set(paths.values()):
-        path.unlink()
+    parts = Parts(files.make_output_dir(output.with_name(f".{output.name}.parts")))
+    parts.claim({name: key_of(model, texts) for name, (_, texts) in sides.items()})
     vectors = {
-        name: _vectors(partial(encode, batch_size=settings.batch_size), texts, paths[name], name, width)
+        name: _vectors(partial(encode, batch_size=settings.batch_size), texts, parts, name, width)
         for name, (encode, texts) in sides.items()
     }
     places = {name: {text: number for number, text in enumerate(texts)} for name, (_, texts) in sides.items()}
@@ -56,7 +52,7 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     positives = vectors["documents"][[places["documents"][one.texts[1]] for one in examples]]
     found = hard_negatives(
         anchors, positives, vectors["documents"][: len(passages)], _own(examples, passages),
-        settings.num_negatives, settings.relative_margin, settings.range_min, settings.range_max,
+        settings.num_negatives, settings.relative_margin, settings.range_max,
     )  # fmt: skip
     rows = [(*one.texts, *(passages[n] for n in row)) for one, row in zip(examples, found) if row is not None]
     if not rows:
@@ -66,8 +62,7 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
             "the vectors stay for the next run"
         )
     write_table(output, [*pairs.columns, *_new_names(pairs.columns, settings.num_negatives)], rows)
-    for path in _stored(output):
-        path.unlink()
+    shutil.rmtree(parts.folder)
     print(f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} of {len(passages):,} passages each")
     if left := len(examples) - len(rows):
         fix = "; a higher --range_max may find more" * (settings.range_max < len(passages))
@@ -80,11 +75,6 @@ def _new_names(taken: Sequence[str], number: int) -> list[str]:
     return list(itertools.islice((name for name in names if name not in taken), number))
 
 
-def _stored(output: Path) -> set[Path]:
-    name = re.compile(rf"\.{re.escape(output.name)}\.[0-9a-f]{{16}}\.[a-z]+\.f32")
-    return {path for path in output.parent.glob(".*.f32") if name.fullmatch(path.name)}
-
-
 def hard_negatives(
     anchors: np.ndarray,
     positives: np.ndarray,
@@ -92,14 +82,13 @@ def hard_negatives(
     own: Sequence[Sequence[int]],
     number: int,
     relative_margin: float,
-    range_min: int = 0,
     range_max: int = 100,
 ) -> list[list[int] | None]:
     """Returns the passage numbers of each anchor's hard negatives, the most similar first; None if there are too few.
 
     Vectors are float32 [rows, dimensions] of length 1. `own` lists the passages to exclude for an anchor, such as its
     positives. Candidates are those of the `range_max` nearest others whose cosine is at most (1 -
-    `relative_margin`) times the positive's, without the first `range_min` of them.
+    `relative_margin`) times the positive's.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]
@@ -114,8 +103,7 @@ def hard_negatives(
         nearest = exact_nearest(anchors[part], passages, top, lambda first, second: first @ second.T)
         for limit, excluded, cosines, best in zip(limits[part], map(set, own[part]), *nearest):
             others = [place for place in zip(cosines, best.tolist()) if place[1] not in excluded][:range_max]
-            below = [place for cosine, place in others if cosine <= limit]
-            chosen = below[range_min : range_min + number]
+            chosen = [place for cosine, place in others if cosine <= limit][:number]
             found.append(chosen if len(chosen) == number else None)
     return found
 
@@ -146,14 +134,18 @@ def _passages(settings: "MiningSettings") -> list[str]:
 
 
 def _vectors(
-    encode: Callable[[list[str]], np.ndarray], texts: list[str], path: Path, name: str, width: int
+    encode: Callable[[list[str]], np.ndarray], texts: list[str], parts: Parts, name: str, width: int
 ) -> np.ndarray:
-    done = path.stat().st_size // (4 * width) if path.is_file() else 0
-    with open(path, "ab") as file, progress_bar(total=len(texts), initial=done, unit="text", desc=name) as bar:
-        file.truncate(done * 4 * width)
-        for start in range(done, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            file.write(np.ascontiguousarray(encode(chunk), "float32").tobytes())
-            file.flush()
-            bar.update(len(chunk))
-    return np.fromfile(path, np.float32).reshape(-1, width)
+    vectors = np.empty((len(texts), width), np.float32)
+    with progress_bar(total=len(texts), unit="text", desc=name) as bar:
+        for start in range(0, len(texts), _CHUNK):
+            chunk, part = slice(start, start + _CHUNK), f"{name}-{start}"
+            path = parts.file(f"{part}.npy")
+            if parts.done(part):
+                vectors[chunk] = np.load(path)
+            else:
+                vectors[chunk] = encode(texts[chunk])
+                np.save(path, vectors[chunk])
+                parts.finish(part, {}, [path], durable=False)
+            bar.update(len(texts[chunk]))
+    return vectors

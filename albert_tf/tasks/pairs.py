@@ -17,7 +17,7 @@ from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.tasks.metrics import spearman
-from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
+from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.tables.reading import write_table
@@ -52,22 +52,11 @@ def pair_rows(
         return rows
     columns = [text_rows(tokenizer, [column], max_seq_length) for column in documents]
     tokens = dict(rows.tokens) | {
-        DOCUMENT + name: _side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
+        DOCUMENT + name: side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
         for name in rows.tokens
     }
     truncation = sum((column.truncation for column in columns), rows.truncation)
     return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
-
-
-def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
-    lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
-    splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
-    values = np.full(count * int(splits[-1]), fill, np.int32)
-    for place, column in enumerate(columns):
-        own = np.diff(column.splits)
-        starts = count * splits[:-1] + place * lengths
-        values[np.repeat(starts - column.splits[:-1], own) + np.arange(own.sum())] = column.values
-    return RaggedArray(values, splits, (count,))
 
 
 class TextPairs(keras.utils.PyDataset):
@@ -126,7 +115,7 @@ class TextPairs(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         self.epoch += 1
-        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, keys=self.rows.keys)
+        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, self.rows.keys)
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -172,9 +161,6 @@ class PairsTask(StreamedTask):
         if self.data.score and self.loss.name == "cosent":
             return "spearman"
         return "cosine" if self.loss.name == "mse" else "mrr"
-
-    def files(self) -> list[Path]:
-        return [] if self.data.held_out is not None or len(self.data.files) == 1 else list(self.data.files.values())
 
     def begun_from(self, model: Any, task: Mapping[str, Any]) -> "PairsTask":
         head: dict[str, Any] = {}
@@ -290,7 +276,7 @@ def pairs_task(settings: FinetuningSettings) -> PairsTask:
     """Makes the task of --task=pairs."""
     data = open_pairs(settings)
     dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
-    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, settings.symmetric, settings.margin, dims)
+    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, dims=dims)
     teacher = load(settings.teacher) if settings.teacher else None
     return PairsTask(data, loss, settings.query_prompt, settings.document_prompt, teacher)
 

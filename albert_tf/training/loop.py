@@ -17,6 +17,7 @@ import keras
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
 from albert_tf.loading.model_files import MODEL_FILE
+from albert_tf.optimizers import AdamWeightDecay, create_optimizer
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import TrainingReport, memory_figures
@@ -78,6 +79,14 @@ class Training(abc.ABC):
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
         """Returns a new compiled model with its optimizer built."""
+
+    def optimizer(self, model: keras.Model, name: str = "adamw", **options: Any) -> AdamWeightDecay:
+        """Returns an optimizer with its variables: if the first step made them, TensorFlow would trace it twice."""
+        settings = self.settings
+        steps = settings.num_train_steps, settings.num_warmup_steps
+        made = create_optimizer(name, settings.learning_rate, *steps, weight_decay=settings.weight_decay, **options)
+        made.build(model.trainable_variables)
+        return made
 
     def phases(self) -> Sequence[Phase]:
         """Returns the phases, in order."""
@@ -171,7 +180,7 @@ class Training(abc.ABC):
         parts = settings.gradient_accumulation_steps
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts)
         history = self.history if self.devices.is_chief else None
-        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step)
+        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step, settings.tensorboard)
         self._ended = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:

@@ -65,20 +65,20 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
 
 
 def load_pretraining_start(
-    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
+    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", length: int = 0
 ) -> Start:
     """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
     `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts and some settings of
     extensions, and add extensions that keep the initial outputs. If `tokenizer` is set, the weights are adapted to the
-    records' vocabulary. `former_tokenizer` is the weights' tokenizer, if none is next to them.
+    records' vocabulary.
     """
     if tokenizer and (found := difference(load_tokenizer(tokenizer), records)):
         raise UserError(
             f"--tokenizer={tokenizer} is not the tokenizer that the records were made with ({found}); give the folder "
             "of the records, or build them anew with it"
         )
-    start = load_start(init_from, config, former_tokenizer if init_from else "")
+    start = load_start(init_from, config)
     if start.model is None:
         # The records decide: a head over any other vocabulary could not be trained on them.
         return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
@@ -103,8 +103,8 @@ def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
 def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     if start.tokenizer is None:
         raise UserError(
-            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; give the tokenizer "
-            "that it was trained with by --former_tokenizer=FILE"
+            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; put the tokenizer "
+            "that it was trained with into its folder"
         )
     if not difference(records, start.tokenizer):
         return start
@@ -113,8 +113,8 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")
 
 
-def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if `length`, given by `flag` or the records, is too long for the model."""
+def check_length(length: int, config: AlbertConfig, path: str | os.PathLike, flag: str = "") -> None:
+    """Raises UserError if `length`, given by `flag` or the records, is too long for the model at `path`."""
     limit = config.max_seq_length
     if length <= limit:
         return
@@ -124,17 +124,10 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
         said = f"the records are {length} tokens long, the model takes at most {limit}; build the records with "
         said += f"--max_seq_length={limit} or less"
     fix = "raise max_position_embeddings in --config"
-    if init_from:
-        fix = f"make the model longer: {longer_command(init_from, length)}, and then --init_from=longer"
+    if path:
+        command = f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras"
+        fix = f"make the model longer: {command} --max_positions={length}, and then give the folder longer"
     raise UserError(f"{said}, or {fix}")
-
-
-def longer_command(path: str | os.PathLike, length: int) -> str:
-    """Returns a command that extends a model to rows of `length` tokens."""
-    return (
-        f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
-        f"--max_positions={length}"
-    )
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
