@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from albert_tf.loaded import Loaded
+from albert_tf.loading.loaded import Loaded
 from serving.check import TOLERANCES, compare
 from serving.exportable import Exportable, ExportOptions
 from serving.exportable.samples import Arrays

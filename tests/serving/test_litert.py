@@ -10,6 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import albert_tf
+from albert_tf.loading.loaded import Loaded
 from albert_tf.models.heads import POOLINGS
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, Tolerance, compare
@@ -181,7 +182,7 @@ def test_a_version_describes_itself(version):
 
 
 def test_an_export_for_ids_has_no_tokenizer(make_model):
-    loaded = albert_tf.loaded.Loaded(make_model("regressor"), None, {})
+    loaded = Loaded(make_model("regressor"), None, {})
     found, contents = description.read(loaded.export("lite", engine="litert"))
     assert found.tokenizer is None and list(contents) == ["model.tflite"] and found.trials[0].texts == ()
 
