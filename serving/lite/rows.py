@@ -52,7 +52,7 @@ class Framer:
         """Returns a row of words, and the column of each word's first token, without those cut off."""
         pieces = [word if len(word) else np.array([self.rules.unk_id], np.int32) for word in words]
         columns = 1 + np.cumsum([0, *map(len, pieces)])[:-1]
-        return self.frame(np.concatenate(pieces)), columns[columns < self.max_seq_length - 1]
+        return self.frame(np.concatenate([np.zeros(0, np.int32), *pieces])), columns[columns < self.max_seq_length - 1]
 
     def windows(
         self, question: np.ndarray, context: np.ndarray, doc_stride: int, max_query_length: int

@@ -1,5 +1,6 @@
 """The signatures of a LiteRT version: those of a SavedModel of the same model, computed row by row."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -50,7 +51,17 @@ class _Made(NamedTuple):
 def signatures_of(model: LiteModel) -> dict[str, Signature]:
     """Returns the signatures that a version answers, by their names."""
     kind = model.description.answer.kind
-    return _KINDS.get(kind, _Heads)(model).table()
+    table = _KINDS.get(kind, _Heads)(model).table()
+    return {name: one._replace(call=functools.partial(_call, one)) for name, one in table.items()}
+
+
+def _call(signature: Signature, given: Arrays, advance: Advance) -> Arrays:
+    if all(map(len, given.values())):
+        return signature.call(given, advance)
+    shapes = {
+        name: (dtype, [0, *(max(size, 0) for size in shape[1:])]) for name, (dtype, shape) in signature.outputs.items()
+    }
+    return {name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes.items()}
 
 
 class _Heads:
@@ -417,8 +428,8 @@ class _Spans(_Heads):
             rows = self.rows(given)
             found = [one | span_outputs(self.answer, row, one) for row, one in zip(rows, self.run(rows, advance))]
             best = [_legal(one["spans"]) for one in found]
-            starts, ends, scores = zip(*best) if best else ((), (), ())
-            nulls = [self._no_answer([one], float(max(of, default=IMPOSSIBLE))) for one, of in zip(found, scores)]
+            starts, ends, scores = zip(*best)
+            nulls = [self._no_answer([one], float(max(of, default=_NO_ANSWER))) for one, of in zip(found, scores)]
             log_probs = [name for name in self.outputs() if name.endswith("_log_probs")]
             return {name: _filled([one[name] for one in found], IMPOSSIBLE, np.float32) for name in log_probs} | {
                 "starts": _filled(starts, 0, np.int32, count),
@@ -446,7 +457,8 @@ class _Spans(_Heads):
             unknown = int((ids == self.maker.tokenizer.rules.unk_id).sum())
             counts.append((windows.truncation.tokens, windows.truncation.truncated_tokens, unknown))
         counted = dict(zip(_COUNTS, np.array(counts, np.int32).reshape(-1, 3).T))
-        return {name: np.array([one[name] for one in found]) for name in found[0]} | counted if found else {}
+        answers = {name: np.array([one[name] for one in found]) for name in found[0]}
+        return answers | counted | {"answer": np.array([one["answer"] for one in found], object)}
 
     def _best_spans(self, context: str, windows: Any, outputs: Sequence[dict[str, Any]], top_k: int) -> Arrays:
         spans = []
@@ -514,7 +526,7 @@ def _filled(
     rows: Sequence[np.ndarray], fill: Any, dtype: type = np.int32, width: int = 0, shape: tuple[int, ...] = ()
 ) -> np.ndarray:
     """Returns an array of rows of different lengths, filled up."""
-    shape = shape or next((row.shape[1:] for row in rows), ())
+    shape = shape or rows[0].shape[1:]
     filled = np.full((len(rows), max([width, *map(len, rows)]), *shape), fill, dtype)
     for target, row in zip(filled, rows):
         target[: len(row)] = row

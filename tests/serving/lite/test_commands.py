@@ -43,6 +43,7 @@ def test_a_command_sees_what_its_model_is(vectors, monkeypatch, command, flag, m
 
 def test_ask(both, capsys):
     _, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
+    capsys.readouterr()
     ask(AskSettings(folder=str(lite.folder), text=("the cat", "paris")))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "the cat" and lines[1].startswith('  label  "') and lines[3] == "paris"
@@ -72,7 +73,7 @@ def test_a_table_is_evaluated_as_with_the_loaded_model(both, tmp_path, capsys):
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     right = [found["label"] == label for found, (_, label) in zip(loaded.predict([text for text, _ in rows]), rows)]
     assert report["metrics"]["accuracy"] == np.mean(right)
-    with pytest.raises(UserError, match="--depth is not for a LiteRT version"):
+    with pytest.raises(UserError, match="--depth=1 is not for a LiteRT version"):
         evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), depth=1))
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from serving.lite.model import LiteModel
 from serving.lite.signatures import signatures_of
-from tests.serving.conftest import LABELS, assert_close, example, write_export
+from tests.serving.conftest import LABELS, assert_close, example
 
 TEXTS = [b"the cat sat", b"", "a \u00e9 film, 2000 [UNK] the".encode(), b"paris " * 60]
 CONTEXTS = [b"paris is the capital of france", b"the cat sat on the mat " * 20, b"", b"\xff the river runs"]
@@ -32,20 +32,9 @@ CASES = {
 
 
 @pytest.fixture(scope="session")
-def lite(make_model, tokenizer_of, made_once):
-    """lite(case, inputs): the signatures of that case's LiteRT version, and its folder."""
-
-    def make(case, inputs="text"):
-        head, task, _ = CASES[case]
-
-        def fill(folder):
-            settings = {"engine": "litert", "inputs": inputs, "max_seq_length": 40, "doc_stride": 5}
-            write_export(folder, make_model(head), tokenizer_of("albert"), task, **settings)
-
-        folder = made_once(f"lite-{case}-{inputs}", fill) / "exported" / "1"
-        return signatures_of(LiteModel(folder)), folder
-
-    return make
+def lite(lite_version):
+    """lite(case, inputs): the signatures of that case's LiteRT version."""
+    return lambda case, inputs="text": signatures_of(LiteModel(lite_version(*CASES[case][:2], inputs=inputs)))
 
 
 def asked(signature, name):
@@ -84,7 +73,7 @@ def asked(signature, name):
 @pytest.mark.parametrize(("case", "name"), [(case, name) for case in CASES for name in CASES[case][2].split()])
 def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, case, name):
     head, task, names = CASES[case]
-    ours, _ = lite(case)
+    ours = lite(case)
     assert ours.keys() == set(names.split())
     _, served = serve(head, True, task=task, max_seq_length=40, doc_stride=5)
     signature, theirs = ours[name], served.signatures[name]
@@ -107,7 +96,7 @@ def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, case, name)
 @pytest.mark.parametrize("case", ["classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices"])
 def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, case):
     head, task, _ = CASES[case]
-    ours, _ = lite(case, "ids")
+    ours = lite(case, "ids")
     _, served = serve(head, False, task=task, max_seq_length=40)
     inputs = asked(ours["serving_default"], "ids")
     found, expected = ours["serving_default"].call(inputs, lambda: None), served(**inputs)
@@ -117,7 +106,7 @@ def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, case):
 
 @pytest.mark.parametrize(("case", "name"), [(case, name) for case in CASES for name in CASES[case][2].split()])
 def test_no_rows_are_no_answers(lite, case, name):
-    signature = lite(case)[0][name]
+    signature = lite(case)[name]
     inputs = {
         alias: np.zeros([0, *np.maximum(shape[1:], 4)], dtype) for alias, (dtype, shape) in signature.inputs.items()
     }

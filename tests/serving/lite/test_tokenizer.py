@@ -41,7 +41,7 @@ MADE = {
     "cased BERT": lambda model: WordPieceTokenizer(WORDS, lower_case=False).with_lowers_first(),
     "BERT of the library": lambda model: WordPieceTokenizer(WORDS, rules=LIBRARY_RULES),
     "BERT with added tokens": lambda model: WordPieceTokenizer(
-        WORDS, rules=WordPieceRules(True, longest_word=5, added=(AddedToken("[E1]", 13, True, lstrip=True),))
+        WORDS, rules=WordPieceRules(True, longest_word=5, added=(AddedToken("[E1]", 13, True),))
     ),
     "ALBERT": lambda model: SentencePieceTokenizer(model),
     "XLM-RoBERTa": lambda model: SentencePieceTokenizer(shifted(model, ("<s>", "<pad>", "</s>", "<unk>"))),
