@@ -10,6 +10,7 @@ import numpy as np
 from serving.lite.model import LiteModel
 from serving.lite.rows import Row
 from serving.lite.spans import span_outputs
+from serving.lite.texts import TextRows
 from serving.wire.protos import Example
 from tfrecords.answers.edges import edges
 from tfrecords.answers.numbers import softmax
@@ -288,9 +289,19 @@ class _Words(_Vectors):
             "probabilities": np.array([shares for _, shares in best], np.float32).reshape(shape),
         }
 
+    def _masked(self, text: str) -> TextRows:
+        try:
+            return self.maker.masked([text])
+        except UserError:
+            # It has no mask, or none that is not cut off.
+            return self.maker.texts([text])
+
     def _fill_text(self, given: Arrays, advance: Advance) -> Arrays:
-        made = self._counted((self.maker.masked([text]) for text in _strings(given["text"])), advance)
-        best = [self._best(one["logits"]) for one in self.run(made.rows, advance)]
+        made = self._counted(map(self._masked, _strings(given["text"])), advance)
+        found = [
+            (one["logits"], len(row.get("positions", ()))) for row, one in zip(made.rows, self.run(made.rows, advance))
+        ]
+        best = [self._best(logits[:count]) for logits, count in found]
         texts = [_shaped([self.text_of(ids[i : i + 1]).encode() for i in range(ids.size)], shape)
                  for ids, shape in ((ids.ravel(), ids.shape) for ids, _ in best)]  # fmt: skip
         return made.counts | {
