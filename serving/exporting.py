@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,13 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
     return _write(settings, dataclasses.replace(loaded, task=task_of(loaded)))
 
 
-def load_and_write(settings: ExportSettings) -> Path:
+def load_and_write(settings: ExportSettings, check_loaded: Callable[[Loaded], Any]) -> Path:
     """Loads and exports a model for `serving.export.export`, which has checked the settings."""
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
     )  # fmt: skip
+    check_loaded(loaded)
     return _write(settings, loaded)
 
 

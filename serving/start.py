@@ -123,7 +123,7 @@ def _export(settings: StartSettings, base: Path, engine: str) -> None:
     if settings.compute == "auto":
         from serving.litert.agreement import agrees
 
-        if not agrees(*loaded, version):
+        if not agrees(loaded[0], version):
             print("answers in 8 bits are not near enough: exporting in float32", file=sys.stderr)
             shutil.rmtree(version)
             version = export(dataclasses.replace(asked, compute="float32"))
