@@ -36,18 +36,14 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = Fal
         blanks = tokenizer.blanks or blanks
     else:
         file, content = "tokenizer.json", _tokenizer_json(tokenizer)
+    own = ("kind", "lowers_first", "cls_id", "sep_id", "mask_id", "pad_id", "unk_id", "separators_between")
+    own += ("second_segment_id", "word_prefix", "vocab_size")
     rules = TokenizerRules(
-        file,
-        tokenizer.kind,
-        tokenizer.lowers_first,
-        *(getattr(tokenizer, f"{role}_id") for role in ("cls", "sep", "mask", "pad", "unk")),
-        tokenizer.separators_between,
-        tokenizer.second_segment_id,
-        tokenizer.word_prefix,
-        tokenizer.vocab_size,
-        tokenizer.table_rows or tokenizer.vocab_size,
-        parts,
-        *blanks,
+        file=file,
+        table_rows=tokenizer.table_rows or tokenizer.vocab_size,
+        parts=parts,
+        **blanks._asdict(),
+        **{name: getattr(tokenizer, name) for name in own},
     )
     _compare(tokenizer, LiteTokenizer(rules, content), with_offsets)
     files.write(folder / file, content)
