@@ -22,6 +22,21 @@ from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 from tfrecords.tokenizers.wordpiece_rules import as_tokenizer_json as wordpiece_json
 
+# Attributes that the rules have from the tokenizer.
+_SAME = [
+    "kind",
+    "lowers_first",
+    "cls_id",
+    "sep_id",
+    "mask_id",
+    "pad_id",
+    "unk_id",
+    "separators_between",
+    "second_segment_id",
+    "word_prefix",
+    "vocab_size",
+]
+
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = False) -> TokenizerRules:
     """Writes the tokenizer's file into a folder; returns what a description says of it.
@@ -36,15 +51,9 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = Fal
         blanks = tokenizer.blanks or blanks
     else:
         file, content = "tokenizer.json", _tokenizer_json(tokenizer)
-    own = ("kind", "lowers_first", "cls_id", "sep_id", "mask_id", "pad_id", "unk_id", "separators_between")
-    own += ("second_segment_id", "word_prefix", "vocab_size")
-    rules = TokenizerRules(
-        file=file,
-        table_rows=tokenizer.table_rows or tokenizer.vocab_size,
-        parts=parts,
-        **blanks._asdict(),
-        **{name: getattr(tokenizer, name) for name in own},
-    )
+    own = {name: getattr(tokenizer, name) for name in _SAME}
+    rows = tokenizer.table_rows or tokenizer.vocab_size
+    rules = TokenizerRules(file=file, table_rows=rows, parts=parts, **blanks._asdict(), **own)
     _compare(tokenizer, LiteTokenizer(rules, content), with_offsets)
     files.write(folder / file, content)
     return rules
