@@ -241,13 +241,14 @@ def say_exported(target: Path) -> None:
     """Prints what was exported, and the command that serves it."""
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
+    base = target.parent.resolve()
     if not (target / SAVED_MODEL).is_file():
+        say_next(f"python -m serving.lite.start --folder={shlex.quote(str(base))}")
         return
     manifest = read_manifest(target)
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
-    base = target.parent.resolve()
     say_next(
         f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "
         f"--model_base_path={shlex.quote(str(base))}"

@@ -123,11 +123,11 @@ class Loaded(TextModel):
         return saving.save_folder(self, folder, overwrite)
 
     def export(self, folder: str | os.PathLike, **options: Any) -> Path:
-        """Writes a SavedModel for TensorFlow Serving, as the command `serving.export` does; returns its folder.
+        """Writes a SavedModel or, by `engine="litert"`, a LiteRT file, as `serving.export` does; returns its folder.
 
         Args:
             folder: base path, in which each version is a numbered folder.
-            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" by default
+            **options: flags of the command, such as `engine`, `compute` or `version`; `inputs` is "text" by default
                 if there is a tokenizer.
         """
         # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from absl import flags
@@ -45,9 +44,7 @@ def settings(tmp_path, monkeypatch):
     (tmp_path / "film" / "model.keras").write_text("")
     exports = []
 
-    def export(asked, check_loaded=None):
-        if check_loaded:
-            check_loaded(SimpleNamespace(model=None))
+    def export(asked):
         exports.append(asked)
         target = Path(asked.output_dir) / str(len(exports))
         write_version(target, **dataclasses.asdict(asked))
@@ -83,14 +80,14 @@ def test_a_model_is_exported_once(settings, tmp_path):
 def test_the_engine_is_chosen_by_rule_and_said(
     settings, tmp_path, monkeypatch, capsys, real, compute, lacks, near, exported, said
 ):
-    def checked(loaded):
+    def load(asked):
         if lacks:
             raise start.NeedsSavedModel(lacks)
-        return loaded
 
     settings, exports = settings
     monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
-    monkeypatch.setattr(start, "_checked", checked)
+    monkeypatch.setattr(start, "_loaded", load)
+    monkeypatch.setattr(start, "_write", lambda loaded, asked: start.export(asked))
     monkeypatch.setattr(agreement, "agrees", lambda loaded, version: near)
     settings = dataclasses.replace(settings, engine="auto", compute=compute)
     for _ in range(2):
@@ -138,7 +135,7 @@ def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, mon
 def test_of_two_first_starts_at_once_one_exports(settings, tmp_path, monkeypatch, same, capfd):
     settings, exports = settings
     write, goes_on = start.export, threading.Event()
-    monkeypatch.setattr(start, "export", lambda *asked: goes_on.wait(30) and write(*asked))
+    monkeypatch.setattr(start, "export", lambda asked: goes_on.wait(30) and write(asked))
     other = tmp_path / "elsewhere" / "film"
     other.mkdir(parents=True)
     first = threading.Thread(target=start.find_servable, args=(settings,))

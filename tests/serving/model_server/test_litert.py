@@ -1,5 +1,6 @@
 """Versions that hold model.tflite: those of our export, and any other with --prefer_tflite_model."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from flatbuffers import flexbuffers
 
 from serving.model_server.status import StatusError
 from serving.wire.protos import SignatureDef
+from tests.servers import free_port
 from tests.serving.conftest import LABELS
-from tests.serving.model_server.conftest import config_text, predict_request, start, status_of, wait_for
+from tests.serving.gateway.conftest import wait_until_healthy
+from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_for
 from tests.serving.model_server.models import signature
 
 
@@ -221,3 +224,13 @@ sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_te
 import serving.gateway.__main__, serving.gateway.server, serving.lite.start, serving.model_server.__main__
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_the_gateway_knows_the_tasks_of_a_lite_version(start_server, lite_version):
+    port = free_port()
+    start_server(model_base_path=lite_version("pretrainer", {}).parent, gateway_port=port)
+    wait_until_healthy(f"http://127.0.0.1:{port}")
+    _, body = post(port, "/pipeline/fill-mask", json.dumps({"inputs": "the [MASK] sat"}))
+    assert not any("[MASK]" in answer["sequence"] for answer in json.loads(body))
+    status, body = post(port, "/v1/embeddings", json.dumps({"input": ["the cat", "paris"]}))
+    assert (status, len(json.loads(body)["data"])) == (200, 2)

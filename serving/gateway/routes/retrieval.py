@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from serving.client.tasks import RowsTask, raw_scores, relevance
-from serving.gateway import bodies
 from serving.gateway.errors import Refusal, bad_request
+from serving.gateway.routes import bodies
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 from tfrecords.base.errors import UserError

@@ -5,9 +5,9 @@ from itertools import islice
 
 import numpy as np
 
-from serving.gateway import bodies, understanding
 from serving.gateway.errors import bad_request
 from serving.gateway.model import Reading
+from serving.gateway.routes import bodies, understanding
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 

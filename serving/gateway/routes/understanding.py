@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from serving.client.tasks import constant
-from serving.gateway import bodies
 from serving.gateway.errors import bad_request
 from serving.gateway.model import Outdated, Reading
+from serving.gateway.routes import bodies
 from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 

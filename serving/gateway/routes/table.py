@@ -3,8 +3,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from serving.gateway import bodies, cohere, huggingface, retrieval, understanding
 from serving.gateway.errors import bad_request
+from serving.gateway.routes import bodies, cohere, huggingface, retrieval, understanding
 from serving.gateway.service import Answer, Call, Handler, Service
 
 

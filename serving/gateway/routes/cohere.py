@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.gateway import bodies, understanding
-from serving.gateway.retrieval import as_base64, meta_of, of_length_one, vectors_in
+from serving.gateway.routes import bodies, understanding
+from serving.gateway.routes.retrieval import as_base64, meta_of, of_length_one, vectors_in
 from serving.gateway.service import Answer, Call, Service
 
 
