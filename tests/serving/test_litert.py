@@ -7,7 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 
 import albert_tf
 from albert_tf.loading.loaded import Loaded
@@ -17,6 +19,7 @@ from serving.check import TOLERANCES, Tolerance, compare
 from serving.export import ExportSettings
 from serving.exportable import ExportOptions
 from serving.lite import description
+from serving.lite.metadata import stored_signatures
 from serving.litert import converter, writing
 from serving.litert.converter import check_model, convert, lite_exportable
 from serving.manifest import versions_of
@@ -120,6 +123,26 @@ def test_the_search_of_joint_spans_begins_where_answers_may_start(make_model):
     inputs["may_start"][:, [0, 3]] = inputs["allowed"][:, [0, 3, 4, 6]] = True
     answers = Interpreter(model_content=convert(exportable)[0]).get_signature_runner()(**inputs)
     assert {tuple(sorted(row)) for row in answers["start_index"].tolist()} == {(0, 3)}
+
+
+def test_a_file_names_its_signatures_for_tensorflow_serving(make_model):
+    exportable = lite_exportable(make_model("pretrainer"), ExportOptions(48))
+    content, _ = convert(exportable)
+    stored = {name: SignatureDef.FromString(message) for name, message in stored_signatures(content).items()}
+    assert {name: sorted(one.outputs) for name, one in stored.items()} == {
+        "serving_default": ["embedding", "pooled_output"],
+        "fill_mask": ["logits"],
+        "sentence_order": ["order_logits"],
+    }
+    interpreter = Interpreter(model_content=content)
+    inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
+    for one in stored.values():
+        assert one.inputs.keys() == converter.input_specs(exportable).keys()
+        for info in one.inputs.values():
+            assert [size.size for size in info.tensor_shape.dim] == inputs[info.name]["shape_signature"].tolist()
+            assert tf.as_dtype(info.dtype) == inputs[info.name]["dtype"]
+        outputs = {detail["name"] for detail in interpreter.get_output_details()}
+        assert {info.name for info in one.outputs.values()} <= outputs
 
 
 def test_the_file_does_not_grow_with_depth(make_model):
