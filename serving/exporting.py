@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.sharing import unshare_blocks
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.extension import Extension
-from albert_tf.loading import Loaded, load
-from albert_tf.saving import task_of
+from albert_tf.config.extension import Extension
+from albert_tf.loading.load import Loaded, load
+from albert_tf.loading.saving import task_of
 from serving.check import ask_once, check
 from serving.cpu import can_run
 from serving.export_settings import ExportSettings, read_calibration, settings_of

@@ -20,7 +20,7 @@ from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json as bpe_json
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-from tfrecords.tokenizers.wordpiece_rules import as_tokenizer_json as wordpiece_json
+from tfrecords.tokenizers.wordpiece import as_tokenizer_json as wordpiece_json
 
 # Attributes that the rules have from the tokenizer.
 _SAME = [
@@ -68,7 +68,7 @@ def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
         trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}
         values["post_processor"] = {"type": "ByteLevel", "use_regex": True} | trimming
     elif isinstance(tokenizer, WordPieceTokenizer):
-        values = json.loads(wordpiece_json(tokenizer, tokenizer.rules)) | {"post_processor": None}
+        values = json.loads(wordpiece_json(tokenizer)) | {"post_processor": None}
         if not tokenizer.rules.of_library:
             _with_our_classes(values, tokenizer.characters)
     else:
