@@ -6,6 +6,7 @@ python -m albert_tf.search --index_dir=index --query="where does the river end"
 
 import dataclasses
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from albert_tf.tasks.tables.lines import read_lines
 from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
 from albert_tf.trainer_settings import Applied
+from tfrecords.answers.texts import TextModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import setting
@@ -67,22 +69,27 @@ class SearchSettings(
 
 def main(settings: SearchSettings) -> None:
     """Builds or searches an index."""
-    texts = _texts(settings) if settings.text_file else []
-    model = settings.model or saved_source(settings.index_dir)
+    texts, model = read_texts(settings), settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.embeddings.index import index_folder, open_index
     from albert_tf.loading.load import load
 
+    build_or_search(settings, texts, lambda: load(model))
+
+
+def build_or_search(settings: SearchSettings, texts: Sequence[str], open_model: Callable[[], TextModel]) -> None:
+    """Builds an index of `texts` or, without a text file, opens a saved one; prints the hits for each query."""
+    from albert_tf.embeddings.index import index_folder, open_index
+
     if settings.text_file:
-        folder, loaded = index_folder(settings.index_dir), load(model)
+        folder, loaded = index_folder(settings.index_dir), open_model()
         index = loaded.index(texts, settings.vectors, settings.batch_size, show_progress=True)
         index.save(folder)
         print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
         if not settings.query:
             say_next(f'python -m albert_tf.search --index_dir={shlex.quote(settings.index_dir)} --query="..."')
     else:
-        index = open_index(settings.index_dir, load(model))
+        index = open_index(settings.index_dir, open_model())
     for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):
         if len(settings.query) > 1:
             print(query)
@@ -90,7 +97,10 @@ def main(settings: SearchSettings) -> None:
             print(f"{hit.score:.3f}  {hit.text}")
 
 
-def _texts(settings: SearchSettings) -> list[str]:
+def read_texts(settings: SearchSettings) -> list[str]:
+    """Returns the texts to index; [] without a file."""
+    if not settings.text_file:
+        return []
     path = Path(settings.text_file)
     if not path.is_file():
         raise UserError(f"--text_file={path} is no file; give a file of texts")

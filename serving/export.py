@@ -1,7 +1,8 @@
-"""Writes a model for TensorFlow Serving: a SavedModel in a numbered folder.
+"""Writes a model to serve, in a numbered folder: a SavedModel for TensorFlow Serving, or a LiteRT file.
 
 python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text
 python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --compute=int8 --check
+python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --compute=int8 --engine=litert
 """
 
 from pathlib import Path

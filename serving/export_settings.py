@@ -21,7 +21,7 @@ class ExportSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "compute merge_low_rank other_cpu exit_rule",
+        "Speed": "engine compute merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
         "Output": "warm_up_lengths check check_numbers",
     }
@@ -54,6 +54,12 @@ class ExportSettings(CheckedSettings):
         "float32",
         help="arithmetic; int8: any x86 CPU; auto: bfloat16 where this CPU has it",
         choices=(*COMPUTE, "auto"),
+    )
+    engine: str = setting(
+        "tensorflow",
+        help="tensorflow: a SavedModel for any TensorFlow Serving server; litert: model.tflite, for short or single "
+        "texts and small machines, without TensorFlow",
+        choices=("tensorflow", "litert"),
     )
     merge_low_rank: bool = setting(
         False,
@@ -96,6 +102,11 @@ class ExportSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.engine == "litert" and self.compute not in ("float32", "int8"):
+            raise UserError(f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them")
+        for field in dataclasses.fields(self) if self.engine == "litert" else ():
+            if field.name in _OF_SAVED_MODELS and getattr(self, field.name) != field.default:
+                raise UserError(f"--{field.name} is for --engine=tensorflow; leave it out")
         if self.other_cpu and self.compute != "bfloat16":
             raise UserError(f"--other_cpu is for --compute=bfloat16; {self.compute} is written on any CPU")
         if self.check and self.other_cpu:
@@ -103,6 +114,10 @@ class ExportSettings(CheckedSettings):
         if any(length < 8 for length in read_numbers("warm_up_lengths", self.warm_up_lengths)):
             raise UserError(f"--warm_up_lengths={self.warm_up_lengths} must be lengths of at least 8 tokens")
 
+
+_OF_SAVED_MODELS = (
+    "other_cpu", "calibration_text", "exit_rule", "check_numbers", "warm_up_lengths", "warm_up_signatures",
+)  # fmt: skip
 
 # Those that `albert_tf.load` has answered.
 _OF_LOADING = (

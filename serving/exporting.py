@@ -25,7 +25,9 @@ from serving.export_settings import ExportSettings, read_calibration, settings_o
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
-from serving.manifest import FORMAT_VERSION, MANIFEST, read_manifest
+from serving.litert.converter import check_model, lite_exportable
+from serving.litert.writing import write_version as write_lite_version
+from serving.manifest import FORMAT_VERSION, MANIFEST, SAVED_MODEL, read_manifest
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import present_versions, say_next
@@ -64,10 +66,13 @@ def load_and_write(settings: ExportSettings) -> Path:
 
 
 def _write(settings: ExportSettings, loaded: Loaded) -> Path:
-    lengths = read_numbers("warm_up_lengths", settings.warm_up_lengths)
     lines = read_calibration(settings.calibration_text) if settings.calibration_text else []
+    is_lite, options = settings.engine == "litert", _options(settings, loaded, lines)
+    if is_lite:
+        check_model(loaded.model)
     model = _merged(loaded.model) if settings.merge_low_rank else loaded.model
-    exportable = make_exportable(model, _options(settings, loaded, lines))
+    make = lite_exportable if is_lite else make_exportable
+    exportable = make(model, options)
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
     if (base / str(version)).exists():
@@ -76,20 +81,30 @@ def _write(settings: ExportSettings, loaded: Loaded) -> Path:
     _remove_unfinished(base)
     temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
     try:
-        save(exportable, temporary)
-        longest = exportable.options.max_seq_length
-        if lengths:
-            names = settings.warm_up_signatures.split(",")
-            write_warm_up(exportable, temporary, sorted({min(length, longest) for length in lengths}), names)
-        if can_run(exportable.encoder.options.compute):
-            ask_once(temporary, exportable)
-        differences = check(temporary, loaded.model, exportable) if settings.check else None
-        write_manifest(temporary, loaded, exportable, dataclasses.asdict(settings), differences)
+        if is_lite:
+            differences = write_lite_version(temporary, loaded, exportable, options, settings.compute)
+        else:
+            differences = _write_saved_model(temporary, loaded, exportable, settings)
         for name, difference in (differences or {}).items():
             print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
         return _put(temporary, base, version, is_next=not settings.version)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_saved_model(
+    folder: Path, loaded: Loaded, exportable: Exportable, settings: ExportSettings
+) -> dict[str, float] | None:
+    save(exportable, folder)
+    longest = exportable.options.max_seq_length
+    if lengths := read_numbers("warm_up_lengths", settings.warm_up_lengths):
+        names = settings.warm_up_signatures.split(",")
+        write_warm_up(exportable, folder, sorted({min(length, longest) for length in lengths}), names)
+    if can_run(exportable.encoder.options.compute):
+        ask_once(folder, exportable)
+    differences = check(folder, loaded.model, exportable) if settings.check else None
+    write_manifest(folder, loaded, exportable, dataclasses.asdict(settings), differences)
+    return differences
 
 
 def _merged(model: keras.Model) -> keras.Model:
@@ -173,8 +188,9 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
     length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
     if not 8 <= length <= limit:
         raise UserError(f"--max_seq_length={length} must be from 8 to the {limit} tokens that the model takes")
-    if settings.top_k > config.vocab_size:
-        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
+    pieces = min(config.vocab_size, loaded.tokenizer.vocab_size if loaded.tokenizer else config.vocab_size)
+    if settings.top_k > pieces:
+        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {pieces} pieces")
     if settings.inputs == "text" and loaded.tokenizer is None:
         raise UserError(
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
@@ -225,11 +241,14 @@ def say_exported(target: Path) -> None:
     """Prints what was exported, and the command that serves it."""
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
+    base = target.parent.resolve()
+    if not (target / SAVED_MODEL).is_file():
+        say_next(f"python -m serving.lite.start --folder={shlex.quote(str(base))}")
+        return
     manifest = read_manifest(target)
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
-    base = target.parent.resolve()
     say_next(
         f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "
         f"--model_base_path={shlex.quote(str(base))}"

@@ -3,17 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+from serving.lite.description import MODEL_FILE
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import check_format, read_json
 
+# What tensorflow_model_server looks for in a version's folder; with --prefer_tflite_model first for the latter.
+SAVED_MODEL, LITERT = "saved_model.pb", MODEL_FILE
 MANIFEST = "assets.extra/manifest.json"
 FORMAT_VERSION = 2
 _OBJECTS, _TEXTS = ("versions", "config", "export"), ("created",)
 
 
 def versions_of(base: Path) -> list[Path]:
-    """Returns a servable's version folders, the latest last."""
-    folders = (path for path in base.glob("*/") if path.name.isdigit() and (path / "saved_model.pb").is_file())
+    """Returns a servable's version folders, the latest last; each has a SavedModel, a LiteRT file, or both."""
+    numbered = (path for path in base.glob("*/") if path.name.isdigit())
+    folders = (path for path in numbered if any((path / name).is_file() for name in (SAVED_MODEL, LITERT)))
     return sorted(folders, key=lambda path: int(path.name))
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,51 +16,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albert_tf import hub
 from albert_tf.choices import ALLOW_PICKLE_HELP
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
-from serving.manifest import MANIFEST, read_manifest, versions_of
-from serving.model_server.flags import LOOPBACK, OPEN_PORTS, OPEN_PORTS_HELP, is_open
+from serving.lite.start import PortSettings
+from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import locked, output_folder, whole_path
-from tfrecords.base.script import run_main
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.files import locked, output_folder, whole_path, write_json
+from tfrecords.base.script import run_main, start_tensorflow
+from tfrecords.base.settings import setting
 
 _REAL = "tensorflow_model_server"
 _TERMINATION_S = 25
+_NAMES = {"tensorflow": "SavedModel", "litert": "LiteRT version, without TensorFlow"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartSettings(CheckedSettings):
+class StartSettings(PortSettings):
     """The model to start, and its ports."""
 
     model: str = setting(help="folder of a model or of an export, or the name of a model on the Hugging Face hub")
-    name: str = setting("", help="name by which clients ask for the model; empty: the name of its folder")
-    port: int = setting(
-        8080, help="HTTP port of the gateway's API and of its page for trying the model", at_least=1, at_most=65535
-    )
-    grpc_port: int = setting(8500, help="port of TensorFlow Serving's gRPC API", at_least=1, at_most=65535)
-    rest_api_port: int = setting(8501, help="port of TensorFlow Serving's REST API; 0: none", at_least=0, at_most=65535)
-    bind_address: str = setting("127.0.0.1", help="address to listen on, such as 0.0.0.0 for every network")
-    api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
-    open_ports: str = setting("", help=f"{OPEN_PORTS_HELP} --api_key_file", choices=OPEN_PORTS)
     output_dir: str = setting("servables", help="folder for the exported model; later starts use the export again")
+    engine: str = setting(
+        "auto",
+        help=f"tensorflow: a SavedModel; litert: without TensorFlow; auto: tensorflow where {_REAL} is installed or "
+        "the model needs it, else litert",
+        choices=("auto", "tensorflow", "litert"),
+    )
     compute: str = setting(
-        "auto", help="arithmetic of the export; auto: bfloat16 where this CPU has it", choices=(*COMPUTE, "auto")
+        "auto",
+        help="arithmetic of the export; auto: bfloat16 of a SavedModel where this CPU has it, int8 of litert where "
+        "its answers stay near enough",
+        choices=(*COMPUTE, "auto"),
     )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-
-    def is_open(self, port: str) -> bool:
-        return is_open(port, self.api_key_file, self.open_ports)
-
-    def __post_init__(self):
-        super().__post_init__()
-        ports = {}
-        for name in ("port", "grpc_port", "rest_api_port"):
-            if (port := getattr(self, name)) and (other := ports.setdefault(port, name)) != name:
-                raise UserError(f"--{other} and --{name} are both {port}; give each a port of its own")
 
 
 def find_servable(settings: StartSettings) -> Path:
@@ -70,27 +61,50 @@ def find_servable(settings: StartSettings) -> Path:
     Raises UserError if there is no such model, or export fails.
     """
     given = Path(settings.model)
-    if (given / "saved_model.pb").is_file():
+    if any((given / name).is_file() for name in (SAVED_MODEL, LITERT)):
         raise UserError(
             f"--model={given} is a version of an export; give its parent folder, '{given.resolve().parent}'"
         )
     if versions_of(given):
         return given
-    base = Path(settings.output_dir) / (settings.name or _name_of(settings.model))
+    base, has_real = Path(settings.output_dir) / (settings.name or _name_of(settings.model)), shutil.which(_REAL)
+    engine, why = settings.engine, ""
+    if engine == "auto" and (has_real or settings.compute == "bfloat16"):
+        engine, why = "tensorflow", f"{_REAL} is installed" if has_real else "LiteRT has no bfloat16"
+    elif engine == "auto":
+        engine, why = "litert", f"{_REAL} is not installed"
+    # Of two first starts at the same moment, the second sees what the first exported.
+    with output_folder(base), locked(base, wait=True):
+        try:
+            _export(settings, base, engine)
+        except NeedsSavedModel as error:
+            if settings.engine == "litert":
+                raise
+            engine, why = "tensorflow", str(error)
+            _export(settings, base, engine)
+    if why:
+        other = {"litert": "tensorflow", "tensorflow": "litert"}[engine]
+        print(f"serving a {_NAMES[engine]}: {why}; --engine={other} serves a {_NAMES[other]}", file=sys.stderr)
+    return base
+
+
+class NeedsSavedModel(UserError):
+    """LiteRT does not do what the model needs."""
+
+
+def _export(settings: StartSettings, base: Path, engine: str) -> None:
+    compute = "int8" if engine == "litert" and settings.compute == "auto" else settings.compute
     asked = ExportSettings(
         model=whole_path(settings.model),
         output_dir=str(base),
         inputs="text",
-        compute=settings.compute,
+        engine=engine,
+        compute=compute,
         max_seq_length=settings.max_seq_length,
         allow_pickle=settings.allow_pickle,
     )
-    # Of two first starts at the same moment, the second sees what the first exported.
-    with output_folder(base), locked(base, wait=True):
-        return _exported(base, asked)
-
-
-def _exported(base: Path, asked: ExportSettings) -> Path:
+    # What a later start compares: whether 8 bits were near enough need not be tried again.
+    kept = dataclasses.asdict(asked) | {"compute": settings.compute}
     # A server answers by the latest version alone.
     for version in versions_of(base)[-1:]:
         exported = read_manifest(version).get("export", {})
@@ -99,19 +113,57 @@ def _exported(base: Path, asked: ExportSettings) -> Path:
                 f"'{base}' holds an export of '{exported['model']}', which a server may be using; give another --name "
                 "or --output_dir"
             )
-        if _is_export_of(version, exported, asked):
+        if _is_export_of(version, exported, kept):
             print(f"using {version}, which was exported before", file=sys.stderr)
-            return base
-    print(f"exported {export(asked)}", file=sys.stderr)
-    return base
+            return
+    if engine == "tensorflow":
+        print(f"exported {export(asked)}", file=sys.stderr)
+        return
+    loaded = _loaded(asked)
+    version = _write(loaded, asked)
+    if settings.compute == "auto":
+        from serving.litert.agreement import agrees
+
+        if not agrees(loaded, version):
+            print("answers in 8 bits are not near enough: exporting in float32", file=sys.stderr)
+            shutil.rmtree(version)
+            version = _write(loaded, dataclasses.replace(asked, compute="float32"))
+    manifest = {"format_version": FORMAT_VERSION, "export": kept, "config": {}, "versions": {}, "created": ""}
+    (version / MANIFEST).parent.mkdir()
+    write_json(version / MANIFEST, manifest)
+    print(f"exported {version}", file=sys.stderr)
 
 
-def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings) -> bool:
+def _loaded(asked: ExportSettings) -> Any:
+    """Returns the model; raises NeedsSavedModel if LiteRT does not do what it needs."""
+    hub.check_model(asked.model, asked.allow_pickle)
+    start_tensorflow()
+    from albert_tf.loading import load
+    from serving.litert.converter import check_model
+
+    loaded = load(asked.model)
+    try:
+        check_model(loaded.model)
+    except UserError as error:
+        raise NeedsSavedModel(str(error).partition(";")[0]) from error
+    if getattr(loaded.model, "exit_heads", []):
+        raise NeedsSavedModel("the model exits early, which LiteRT does not")
+    return loaded
+
+
+def _write(loaded: Any, asked: ExportSettings) -> Path:
+    from serving.exporting import export_loaded
+
+    options = {name: getattr(asked, name) for name in ("inputs", "engine", "compute", "max_seq_length")}
+    return export_loaded(loaded, asked.output_dir, **options)
+
+
+def _is_export_of(version: Path, exported: dict[str, Any], asked: dict[str, Any]) -> bool:
     without_effect = ("model", "output_dir", "allow_pickle")
-    same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in without_effect}
+    same = {name: value for name, value in asked.items() if name not in without_effect}
     if not exported or not same.items() <= exported.items():
         return False
-    place = Path(asked.model)
+    place = Path(asked["model"])
     states = [path.stat() for path in (place, *place.rglob("*"))] if place.exists() else []
     # A copy or a renamed folder keeps the first of these times.
     written = max((max(state.st_mtime, state.st_ctime) for state in states), default=0.0)
@@ -124,24 +176,20 @@ def _name_of(model: str) -> str:
 
 def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list[str]]:
     """Returns the commands to run: tensorflow_model_server and the gateway, or the embedded server."""
-    name = settings.name or base.resolve().name
-    server = [f"--model_name={name}", f"--model_base_path={base.resolve()}"]
     python = [sys.executable, "-m"]
-    if real := shutil.which(_REAL):
-        # It listens on every network interface: a port that must not be open there has to be off.
-        is_open = settings.is_open("grpc")
-        target = f"127.0.0.1:{settings.grpc_port}" if is_open else f"unix:{socket_path}"
-        server += [f"--port={settings.grpc_port}"] if is_open else ["--port=0", f"--grpc_socket_path={socket_path}"]
-        server += [f"--rest_api_port={settings.rest_api_port if settings.is_open('rest') else 0}"]
-        gateway = [f"--target={target}", f"--model={name}", f"--port={settings.port}"]
-        gateway += [f"--bind_address={settings.bind_address}"]
-        gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
-        return [[real, *server], [*python, "serving.gateway", *gateway]]
-    server += [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}"]
-    server += [f"--bind_address={settings.bind_address}", f"--gateway_port={settings.port}"]
-    if settings.api_key_file:
-        server += [f"--gateway_api_key_file={settings.api_key_file}", f"--open_ports={settings.open_ports}"]
-    return [[*python, "serving.model_server", *server]]
+    real = shutil.which(_REAL)
+    if real is None or not all((version / SAVED_MODEL).is_file() for version in versions_of(base)[-1:]):
+        return [[*python, "serving.model_server", *settings.server_flags(base)]]
+    server, name = settings.model_flags(base), settings.name or base.resolve().name
+    # It listens on every network interface: a port that must not be open there has to be off.
+    is_open = settings.is_open("grpc")
+    target = f"127.0.0.1:{settings.grpc_port}" if is_open else f"unix:{socket_path}"
+    server += [f"--port={settings.grpc_port}"] if is_open else ["--port=0", f"--grpc_socket_path={socket_path}"]
+    server += [f"--rest_api_port={settings.rest_api_port if settings.is_open('rest') else 0}"]
+    gateway = [f"--target={target}", f"--model={name}", f"--port={settings.port}"]
+    gateway += [f"--bind_address={settings.bind_address}"]
+    gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
+    return [[real, *server], [*python, "serving.gateway", *gateway]]
 
 
 def run_together(started: list[list[str]]) -> int:
@@ -167,28 +215,13 @@ def run_together(started: list[list[str]]) -> int:
     return 0 if status is None else status
 
 
-# Before minutes of exporting; and the real server would share a taken gRPC port, so that each gets some requests.
-def _check_ports(settings: StartSettings) -> None:
-    for name in ("port", "grpc_port", "rest_api_port"):
-        if port := getattr(settings, name):
-            address = settings.bind_address if name == "port" or settings.is_open(name.split("_")[0]) else LOOPBACK
-            try:
-                family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                socket.create_server((address, port), family=family).close()
-            except OSError as error:
-                message = f"--{name}={port} cannot be used on {address}: {error.strerror}; choose another"
-                raise UserError(message) from error
-
-
 def main(settings: StartSettings) -> None:
     """Exports the model if needed, and runs the servers."""
-    _check_ports(settings)
+    settings.check_ports()
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
     base = find_servable(settings)
-    # No alarm (B104): the address is compared, and bound only where the user gave it.
-    host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"  # nosec B104
-    print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
+    settings.say_address()
     with tempfile.TemporaryDirectory() as folder:
         started = commands(settings, base, f"{folder}/grpc")
         is_real = os.path.basename(started[0][0]) == _REAL

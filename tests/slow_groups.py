@@ -23,6 +23,7 @@ GROUPS = {
     "jax": (),
     "folders": (),
     "soak": (),
+    "litert": (),
     "faults": (),
 }
 

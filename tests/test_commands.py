@@ -66,7 +66,6 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("serving.export --model=no --output_dir=o", "no model at 'no'"),
         ("serving.export --model=. --output_dir=o --tokenizer=no", "tokenizer 'no' does not exist"),
         ("serving.export --model=. --output_dir=o --calibration_text=no", "cannot read --calibration_text=no"),
-        ("serving.litert --model=no --output=o", "no model at 'no'"),
         ("tfrecords.create_pretraining_data --input=no --output_dir=o --tokenizer=no", "corpus 'no' matches no file"),
         ("tfrecords.train_tokenizer --input=no --output_prefix=o", "corpus 'no' matches no file"),
     ],
@@ -77,9 +76,8 @@ def test_nor_do_missing_files(run_module, command, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("module", ["serving.export", "serving.litert"])
-def test_nor_do_wrong_flags(run_module, module):
-    ended = run_module(module, "--no_such=1", without_tensorflow=True)
+def test_nor_do_wrong_flags(run_module):
+    ended = run_module("serving.export", "--no_such=1", without_tensorflow=True)
     assert ended.returncode == 2 and "Unknown command line flag 'no_such'" in ended.stderr
 
 

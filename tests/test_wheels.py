@@ -1,6 +1,7 @@
 """What the two wheels hold, what they ask for, and the client's alone at work; built without a network."""
 
 import email
+import json
 import os
 import re
 import subprocess
@@ -8,9 +9,14 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from albert_tf.loading.load import load
+from serving.export import ExportSettings, export
+from tests.albert_tf.search_model import made
 
 ROOT = Path(__file__).parents[1]
 # The one place that says it.
@@ -99,19 +105,30 @@ def test_client_wheel_asks_for_nothing_large(wheel, client_wheel):
     assert metadata["Version"] == metadata_of(wheel)["Version"] and metadata["License-Expression"] == "Apache-2.0"
     assert any(name.endswith("/LICENSE") for name in contents(client_wheel))
     wanted = requirements(metadata)
-    assert {requirement.name for requirement in wanted} == {"grpcio", "protobuf", "numpy", "absl-py"}
-    pins = pins_of("requirements.txt")
-    for requirement in wanted:
+    own = [one for one in wanted if not one.marker]
+    light = [one for one in wanted if one.marker and one.marker.evaluate({"extra": "lite"})]
+    assert {requirement.name for requirement in own} == {"grpcio", "protobuf", "numpy", "absl-py"}
+    assert {requirement.name for requirement in light} == {"ai-edge-litert", "tokenizers", "sentencepiece"}
+    server = [one for one in wanted if one.marker and one.marker.evaluate({"extra": "serve"})]
+    assert {requirement.name for requirement in server} == {
+        *("albert-tf-client", "grpcio-health-checking", "httptools", "msgspec", "prometheus-client", "starlette"),
+        "uvicorn",
+    }
+    pins = pins_of("requirements.txt") | pins_of("requirements/gateway.txt") | {"albert-tf-client": VERSION}
+    for requirement in (*own, *light, *server):
         assert pins[requirement.name] in requirement.specifier, "the client is tested with what the library pins"
 
 
-def test_client_wheel_works_alone(client_wheel, tmp_path):
-    """Unpacked, beside nothing but its dependencies: any other import fails."""
+@pytest.fixture(scope="module")
+def alone(client_wheel, tmp_path_factory):
+    """alone(code, packages): the output of code beside the unpacked client and these packages; other imports fail."""
+    folder = tmp_path_factory.mktemp("alone")
     with zipfile.ZipFile(client_wheel) as archive:
-        archive.extractall(tmp_path)
-    allowed = {"grpc", "google", "numpy", "absl", "serving", "tfrecords", *sys.stdlib_module_names}
-    allowed |= {"typing_extensions", "cygrpc"}  # grpcio's own
-    code = f"""
+        archive.extractall(folder)
+
+    def run(code, *packages):
+        allowed = {"numpy", "absl", "serving", "tfrecords", *packages, *sys.stdlib_module_names}
+        refuse = f"""
 import sys
 
 class Refuse:
@@ -120,18 +137,59 @@ class Refuse:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Refuse())
-import serving.client.__main__, serving
-assert serving.__file__.startswith({str(tmp_path)!r}), serving.__file__
+import serving
+assert serving.__file__.startswith({str(folder)!r}), serving.__file__
+"""
+        command = [sys.executable, "-c", refuse + code]
+        environment = os.environ | {"PYTHONPATH": str(folder)}
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+# Of grpcio, and of ai-edge-litert and tokenizers.
+GRPC = "grpc", "google", "typing_extensions", "cygrpc"
+LITERT = "ai_edge_litert", "tokenizers", "tqdm"
+
+
+def test_client_wheel_works_alone(alone):
+    code = """
+import serving.client.__main__
 from serving.client import AsyncClient, Client, ServingError
 try:
     Client("127.0.0.1:1", "x", timeout_s=1).status()
 except ServingError as error:
     print(error.code.name)
 """
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    asked = alone(code, *GRPC)
     assert asked.stdout.strip() == "UNAVAILABLE", asked.stderr
+
+
+def test_client_wheel_answers_texts_with_litert_alone(alone, tmp_path):
+    """Importing grpc, tensorflow, keras, numba or albert_tf fails."""
+    folder = made(tmp_path / "model")
+    version = export(ExportSettings(str(folder), str(tmp_path / "exported"), engine="litert", inputs="text"))
+    code = f"""
+sys.argv = ["albert-client", "ask", "--folder={version}", "a good film", "--json"]
+from serving.commands import run
+run()
+"""
+    asked = alone(code, *LITERT)
+    expected = load(folder).predict("a good film")
+    np.testing.assert_allclose(json.loads(asked.stdout or asked.stderr), expected, atol=2e-4)
+    assert asked.stderr == ""
+
+
+def test_the_client_wheel_has_all_of_the_light_server(alone):
+    others = "uvicorn", "httptools", "msgspec", "starlette", "prometheus_client", "grpc_health", "ml_dtypes"
+    of_others = "anyio", "sniffio", "click", "h11", "flatbuffers", "typing_extensions", "idna", "yaml", "dotenv"
+    code = "import serving.model_server.__main__, serving.gateway.server, serving.gateway.pages, serving.lite.start"
+    assert alone(code, *GRPC, *LITERT, *others, *of_others).stderr == ""
+
+
+def test_the_commands_of_the_client_wheel(alone):
+    asked = alone("sys.argv = ['albert-client', '--help']; from serving.commands import run; run()")
+    assert all(f"  {name} " in asked.stdout for name in ("ask", "predict", "start")), asked.stderr
 
 
 def test_the_citation_is_of_this_version():

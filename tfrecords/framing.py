@@ -11,6 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.beginnings import tokenize_beginnings
 
 # Tokens of question and choice together (google-research/albert:run_race.py, --max_qa_length).
 MAX_CHOICE_LENGTH = 128
@@ -256,9 +257,13 @@ class TextFramer(tf.Module, Framer):
         }
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> tf.RaggedTensor:
-    """Tokenizes in Python, faster than the graph; returns ragged int32 [texts, tokens]."""
-    ids, splits = tokenizer.encode_batch(texts)
+def encode(tokenizer: Tokenizer, texts: Sequence[str], count: int = 0) -> tf.RaggedTensor:
+    """Tokenizes in Python, faster than the graph; returns ragged int32 [texts, tokens].
+
+    `count`: tokens of a text that are needed; a very long text is cut to somewhat more. 0: all.
+    """
+    tokenize = tokenizer.encode_batch
+    ids, splits = tokenize_beginnings(tokenize, texts, count) if count else tokenize(texts)
     tokenizer.check_ids(ids)
     return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 

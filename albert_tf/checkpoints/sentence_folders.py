@@ -9,6 +9,7 @@ from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import weights_file
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
@@ -118,20 +119,6 @@ def tokenizer_limit(folder: Path) -> float:
     values = files.read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
     return length if isinstance(length, (int, float)) and length > 0 else 0
-
-
-def default_prompt(task: Mapping[str, Any]) -> str:
-    """Returns the prompt that precedes every text; "" for none."""
-    return task.get("prompts", {}).get(task.get("default_prompt_name"), "")
-
-
-# The names of prompts that sentence-transformers' encode_query and encode_document look for, in turn.
-_PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-
-
-def prompt_name_of(prompts: Mapping[str, str], role: str) -> str:
-    """Returns the name of the prompt for `role`, "query" or "document"; "" for none."""
-    return next((name for name in _PROMPT_NAMES[role] if name in prompts), "")
 
 
 def make_embedder(

@@ -18,7 +18,6 @@ from albert_tf.compression.likeness import Likeness
 from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
-from albert_tf.embeddings.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import Loaded, load
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE
@@ -210,7 +209,7 @@ def _task(settings: CompressSettings, work: CompressionInput) -> dict[str, Any]:
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     # Its vectors resemble the original model's, so it may search that model's index.
     is_taught = settings.num_train_steps and "vectors" in lessons_of(work.teacher)
-    return own | ({"distilled_from": identity(work.loaded)} if is_taught else {})
+    return own | ({"distilled_from": work.loaded.identity()} if is_taught else {})
 
 
 def _write_model(model: Any, work: CompressionInput, task: dict[str, Any], folder: Path) -> None:

@@ -89,7 +89,7 @@ class Extension:
     changes_input: ClassVar[bool] = False  # blocks do not read the previous step's state
     packs: ClassVar[bool] = True  # several examples may share a row
     draws: ClassVar[bool] = False  # each training batch has random draws
-    for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations
+    for_litert: ClassVar[bool] = True  # it runs in LiteRT's own operations
     numbers_heads: ClassVar[bool] = (
         False  # heads with the same number correspond across blocks: no block may permute them
     )

@@ -8,21 +8,18 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
 from albert_tf.embeddings.index_files import ABOUT, about_index
-from albert_tf.loading.answers import similarity, unit
+from tfrecords.answers.numbers import similarity, unit
+from tfrecords.answers.texts import TextModel
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
 from tfrecords.base.errors import UserError, check_counts, check_libraries
 from tfrecords.base.script import progress_bar
-
-if TYPE_CHECKING:
-    from albert_tf.loading.loaded import Loaded
 
 # Up to here a product with all vectors takes a few milliseconds.
 EXACT_UP_TO = 20_000
@@ -52,20 +49,20 @@ class Index:
         vectors: float32 [texts, dimensions]; they have length 1 if the model compares by cosine.
         kind: "float32" or "int8".
         graph: a usearch index; None: built if needed.
-        model: the `identity` of the model that made the vectors; empty: computed from `loaded`.
+        model: the identity of the model that made the vectors; empty: computed from `loaded`.
 
     Raises:
         UserError: the kind is unknown or does not fit the model's similarity, or usearch is missing.
     """
 
     def __init__(
-        self, loaded: "Loaded", texts: Sequence[str], vectors: np.ndarray, kind: str = "float32", graph: Any = None,
+        self, loaded: TextModel, texts: Sequence[str], vectors: np.ndarray, kind: str = "float32", graph: Any = None,
         model: str = "",
     ):  # fmt: skip
         needs_graph = _needs_graph(loaded, len(texts), kind)
         self.loaded, self.texts, self.vectors, self.kind = loaded, list(texts), vectors, kind
         self.similarity = _compared_by(loaded)
-        self.model = model or identity(loaded)
+        self.model = model or loaded.identity()
         self._scale = 127 / max(float(np.abs(vectors).max(initial=0)), 1e-12) if kind == "int8" else 1.0
         self.graph = graph
         if graph is None and needs_graph:
@@ -173,12 +170,12 @@ def _digests(folder: Path, has_graph: bool) -> dict[str, str]:
     return {name: files.sha256(folder / name) for name in names}
 
 
-def _compared_by(loaded: "Loaded") -> str:
+def _compared_by(loaded: TextModel) -> str:
     return loaded.task.get("similarity_fn_name", "cosine")
 
 
 # Called before texts are encoded, which may take hours.
-def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
+def _needs_graph(loaded: TextModel, count: int, kind: str) -> bool:
     name = _compared_by(loaded)
     if kind not in VECTORS:
         raise UserError(f"vectors '{kind}' are unknown; choose one of {', '.join(VECTORS)}")
@@ -190,7 +187,7 @@ def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
     return True
 
 
-def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_progress: bool) -> Index:
+def make_index(loaded: TextModel, texts: Any, kind: str, batch_size: int, show_progress: bool) -> Index:
     """Implements `Loaded.index`."""
     texts = strings(texts, "texts")
     if not texts:
@@ -217,7 +214,7 @@ def _graph_class() -> Any:
     return Graph
 
 
-def open_index(folder: Any, loaded: "Loaded") -> Index:
+def open_index(folder: Any, loaded: TextModel) -> Index:
     """Opens a saved index; `loaded` is the model that built the index, or its distilled student.
 
     Raises:
@@ -227,7 +224,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
     about = about_index(folder)
     if not about:
         raise UserError(f"'{folder}' holds no finished index; build one: python -m albert_tf.search --text_file=...")
-    if about["model"] not in (identity(loaded), loaded.task.get("distilled_from")):
+    if about["model"] not in (loaded.identity(), loaded.task.get("distilled_from")):
         raise UserError(
             f"'{folder}' was built by '{about['source']}', and '{loaded.source}' is another model, not distilled from "
             "it: their vectors cannot be compared; ask with that model, or build the index anew"
@@ -248,19 +245,6 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
     elif about["vectors"] == "float32":
         vectors = np.array(vectors)
     return Index(loaded, texts, vectors, about["vectors"], graph, about["model"])
-
-
-def identity(loaded: "Loaded") -> str:
-    """Returns a SHA-256 of all that determines a model's vectors: weights, depth, pooling, tokenizer, prompts."""
-    model, preprocess = loaded.embedder, loaded.preprocessor()
-    names = ("prompts", "default_prompt_name", "similarity_fn_name")
-    said = {name: loaded.task[name] for name in names if loaded.task.get(name)}
-    said |= {"pooling": model.pooling, "tokenizer": preprocess.tokenizer.sha256, "length": preprocess.max_seq_length}
-    said |= {"config": encoder_of(model).config.to_dict()}
-    state = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-    for variable in model.weights:
-        state.update(np.asarray(variable).tobytes())
-    return state.hexdigest()
 
 
 def key_of(model: str, texts: Sequence[str]) -> str:

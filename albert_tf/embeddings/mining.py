@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.embeddings.index import exact_nearest, identity, key_of
+from albert_tf.embeddings.index import exact_nearest, key_of
 from albert_tf.loading.load import load
 from albert_tf.tasks.tables.columns import find_column, optional_column
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of
@@ -35,7 +35,7 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     passages = _passages(settings) if settings.passages else [one.texts[1] for one in examples]
     passages = list(dict(zip(keys_of([PairExample((text,)) for text in passages])[:, 0].tolist(), passages)).values())
     loaded = load(settings.model)
-    model, width = identity(loaded), loaded.embedder.dimensions
+    model, width = loaded.identity(), loaded.dimensions
     # Passages come first; a positive that is a passage too is encoded once.
     sides = {
         "documents": (loaded.encode_document, list(dict.fromkeys([*passages, *(one.texts[1] for one in examples)]))),

@@ -25,7 +25,7 @@ class DepthLora(Extension):
         depth_lora_target: part of blocks that gets low-rank terms: "attention", "ffn" or "both".
     """
 
-    name, begins_plain, for_litert = "depth_lora", True, True
+    name, begins_plain = "depth_lora", True
     choices = {"depth_lora_target": ("attention", "ffn", "both")}
     depth_lora_rank: int = 0
     depth_lora_target: str = "both"

@@ -73,7 +73,7 @@ class DistanceBuckets(Extension):
         return dataclasses.replace(attention, score=score)
 
     def bias(self, table: Tensor, of_queries: Tensor, of_keys: Tensor) -> Tensor:
-        away = ops.clip(of_keys[:, None, :] - of_queries[:, :, None], -MOST, MOST) + MOST
+        away = ops.clip(ops.expand_dims(of_keys, 1) - ops.expand_dims(of_queries, 2), -MOST, MOST) + MOST
         bucket = ops.take(ops.convert_to_tensor(buckets(self.relative_attention_num_buckets)), away)
         by_head = ops.take(ops.transpose(ops.convert_to_tensor(table)), bucket, axis=1)
         return ops.swapaxes(by_head, 0, 1)

@@ -40,7 +40,7 @@ class Equilibrium(Extension):
     """
 
     # The outermost runner, because it overrides `repeat`.
-    name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
+    name, order, walk, begins_plain, for_litert = "equilibrium", 9, "equilibrium", True, False
     packs, outputs = False, ("residual", "steps")
     no_exits = "exits are between steps, and the blocks stop by themselves"
     choices = {

@@ -57,7 +57,7 @@ class Halting(Extension):
         gate_init: the gate's initial value; at 0 the model equals one without this extension.
     """
 
-    name, order, begins_plain, outputs = "halting", 2, True, ("steps",)
+    name, order, begins_plain, outputs, for_litert = "halting", 2, True, ("steps",), False
     packs = False
     no_exits = "each token stops by itself"
     limits = GATE | {"halting_threshold": ("below 1", lambda value: value < 1)}

@@ -30,7 +30,7 @@ class RandomDepth(Extension):
             batches run num_hidden_layers.
     """
 
-    name, order, draws, for_litert = "random_depth", 8, True, True
+    name, order, draws = "random_depth", 8, True
     published = free = ("random_depth_min",)
     random_depth_min: int = 0
 

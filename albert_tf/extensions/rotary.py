@@ -26,7 +26,7 @@ class Rotary(Extension):
         rotary_theta: base theta; pair i has a wavelength of 2 pi theta**(2i / head_size) tokens.
     """
 
-    name, for_litert = "rotary", True
+    name = "rotary"
     choices = {"position_type": ("absolute", *_TYPES)}
     limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
     position_type: str = "absolute"

@@ -26,7 +26,7 @@ class StepSignal(Extension):
         gate_init: the gate's initial value. 0: the model equals one without this extension; 1: the published form.
     """
 
-    name, begins_plain, changes_input, for_litert = "step_signal", True, True, True
+    name, begins_plain, changes_input = "step_signal", True, True
     limits = GATE
     choices = {"step_signal": ("none", "learned", "sinusoid")}
     step_signal: str = "none"

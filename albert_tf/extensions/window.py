@@ -70,7 +70,9 @@ class Window(Extension):
                 return attention.softmax(scores, step, part)
 
             length = ops.shape(query)[2]
-            if self.is_local(step) and not (isinstance(length, int) and length <= window + 1):
+            # The first token attends to all.
+            is_near = self.is_local(step) and not step.only_summary
+            if is_near and not (isinstance(length, int) and length <= window + 1):
                 return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
             return attend_by_parts(query, key, value, pairs.bias, score, weigh)
 
@@ -129,11 +131,12 @@ def attend_nearby(
     of_pairs = ops.cast(ops.where(ops.abs(places) <= window, 0.0, masked), query.dtype)
     queries = blocks(query)
     scores = score(queries, with_neighbours(key))
-    scores = scores + of_pairs + of_keys[:, :, :, None]
-    first = score(queries, key[:, :, None, :1]) + bias[:, :, :, None, :1]
+    scores = scores + of_pairs + ops.expand_dims(of_keys, 3)
+    of_first = ops.expand_dims(bias, 3)[..., :1]
+    first = score(queries, ops.expand_dims(key[:, :, :1], 2)) + of_first
     probabilities = weigh(ops.concatenate([scores, first], axis=-1), 0)
     contexts = ops.matmul(probabilities[..., : 3 * window], with_neighbours(value))
-    contexts = contexts + probabilities[..., 3 * window :] * value[:, :, None, :1]
+    contexts = contexts + probabilities[..., 3 * window :] * ops.expand_dims(value[:, :, :1], 2)
     contexts = ops.reshape(contexts, (batch, heads, count * window, size))
     of_all = weigh(score(query[:, :, :1], key) + bias, 1)
     return ops.concatenate([ops.matmul(of_all, value), contexts[:, :, 1:length]], axis=2)

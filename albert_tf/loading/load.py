@@ -12,7 +12,6 @@ from albert_tf.checkpoints.huggingface import class_names
 from albert_tf.checkpoints.keras_hub import folder_preprocessor, read_preprocessor, read_task
 from albert_tf.checkpoints.sentence_folders import (
     MODULES,
-    default_prompt,
     is_of_sentence_transformers,
     make_embedder,
     read_modules,
@@ -28,6 +27,7 @@ from albert_tf.loading.own_tokenizer import check_own, check_rows, refuse_other
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer

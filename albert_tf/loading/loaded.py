@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import answers, saving
 from albert_tf.loading.preprocessing import FEATURES, Preprocessor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from tfrecords.base.columns import is_one
-from tfrecords.base.errors import UserError, check_counts, check_truths
+from tfrecords.answers.texts import TextModel, no_tokenizer, no_vectors
+from tfrecords.base.errors import UserError, check_counts
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Loaded:
+class Loaded(TextModel):
     """A model with its tokenizer and task.
 
     Attributes:
@@ -59,7 +60,7 @@ class Loaded:
             UserError: there is no tokenizer, or the encoder takes no rows of that length.
         """
         if self.tokenizer is None:
-            raise UserError("there is no tokenizer next to the model; give it: load(..., tokenizer='folder')")
+            raise no_tokenizer()
         limit = getattr(self.model, "encoder", self.model).config.max_seq_length
         if max_seq_length != 0:
             check_counts(max_seq_length=max_seq_length)
@@ -68,57 +69,33 @@ class Loaded:
         length = max_seq_length or min(self.task.get("max_seq_length") or limit, limit)
         return Preprocessor(self.tokenizer, length, features)
 
-    def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
-        """Returns a prediction for each text, or for one string, in the form that `albert_tf.loading.answers` lists.
+    def answers(self, texts: Any, seconds: Any, batch_size: int) -> Any:
+        return answers.predict(self, texts, seconds, batch_size)
 
-        Args:
-            texts: one string, or a list, array, pandas Series or pyarrow column of strings. A tagger takes lists of
-                words, or texts that it splits at spaces; a span predictor takes questions.
-            seconds: the second texts of pairs; for a span predictor the contexts.
-            batch_size: rows that the model sees at a time.
+    def vectors(self, texts: Any, batch_size: int, show_progress: bool, prompt_name: str) -> np.ndarray:
+        return answers.embed(self, texts, batch_size, show_progress, prompt_name)
 
-        Raises:
-            UserError: there is no tokenizer, or texts have another form than in training.
-        """
-        if not is_one(texts) and not is_one(seconds):
-            return answers.predict(self, texts, seconds, batch_size)
-        if not is_one(texts) or not (seconds is None or is_one(seconds)):
-            raise UserError("of texts and seconds one is a string and the other is not; give two strings, or two lists")
-        return answers.predict(self, [texts], None if seconds is None else [seconds], batch_size)[0]
+    @property
+    def dimensions(self) -> int:
+        if not hasattr(self.embedder, "dimensions"):
+            raise no_vectors(type(self.embedder).__name__)
+        return self.embedder.dimensions
 
-    def encode(
-        self,
-        texts: Any,
-        normalize: bool = True,
-        batch_size: int = 32,
-        show_progress: bool = False,
-        prompt_name: str = "",
-    ) -> np.ndarray:
-        """Returns a vector for each text; for an encoder, the mean of the last hidden states.
-
-        `texts` are strings, as in `predict`. `normalize` scales vectors to length 1. `prompt_name` selects the
-        model's prompt that precedes each text; empty: the default.
-
-        Returns:
-            float32 [texts, dimensions]; for one string [dimensions].
-
-        Raises:
-            UserError: there is no tokenizer, the model makes no vectors, or `texts` are not strings.
-        """
-        check_truths(normalize=normalize, show_progress=show_progress)
-        listed = [texts] if is_one(texts) else texts
-        vectors = answers.embed(self, listed, batch_size, show_progress, prompt_name)
-        if normalize:
-            vectors = answers.unit(vectors)
-        return vectors[0] if is_one(texts) else vectors
-
-    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
-        """Calls `encode` with the model's prompt for queries."""
-        return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "query"), **options)
-
-    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
-        """Calls `encode` with the model's prompt for documents."""
-        return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
+    def identity(self) -> str:
+        """Returns a SHA-256 of all that determines vectors: weights, depth, pooling, tokenizer, prompts."""
+        model, preprocess, _ = self.embedder, self.preprocessor(), self.dimensions
+        names = ("prompts", "default_prompt_name", "similarity_fn_name")
+        said = {name: self.task[name] for name in names if self.task.get(name)}
+        said |= {
+            "pooling": model.pooling,
+            "tokenizer": preprocess.tokenizer.sha256,
+            "length": preprocess.max_seq_length,
+        }
+        said |= {"config": encoder_of(model).config.to_dict()}
+        state = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        for variable in model.weights:
+            state.update(np.asarray(variable).tobytes())
+        return state.hexdigest()
 
     def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> "Index":
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
@@ -134,22 +111,6 @@ class Loaded:
 
         return make_index(self, texts, vectors, batch_size, show_progress)
 
-    def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:
-        """Compares texts or vectors by cosine, or by the measure that the model's files name.
-
-        `first` and `second` are strings, as in `predict`, or vectors, [n, dimensions] and [m, dimensions].
-
-        Returns:
-            float32 [n, m]; for two single texts or vectors, one float.
-        """
-        sides = [self._as_vectors(side, batch_size) for side in (first, second)]
-        scores = answers.similarity(self.task.get("similarity_fn_name", "cosine"), *(np.atleast_2d(s) for s in sides))
-        return float(scores[0, 0]) if all(side.ndim == 1 for side in sides) else scores
-
-    def _as_vectors(self, side: Any, batch_size: int) -> np.ndarray:
-        is_numeric = hasattr(side, "dtype") and getattr(side.dtype, "kind", "") == "f"
-        return np.asarray(side, "float32") if is_numeric else self.encode(side, False, batch_size)
-
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> Path:
         """Writes a folder from which `albert_tf.load`, `serving.export` and `--init_from` get an identical model.
 
@@ -162,11 +123,11 @@ class Loaded:
         return saving.save_folder(self, folder, overwrite)
 
     def export(self, folder: str | os.PathLike, **options: Any) -> Path:
-        """Writes a SavedModel for TensorFlow Serving, as the command `serving.export` does; returns its folder.
+        """Writes a SavedModel or, by `engine="litert"`, a LiteRT file, as `serving.export` does; returns its folder.
 
         Args:
             folder: base path, in which each version is a numbered folder.
-            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" by default
+            **options: flags of the command, such as `engine`, `compute` or `version`; `inputs` is "text" by default
                 if there is a tokenizer.
         """
         # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, padded_length, text_rows
-from tfrecords.base.columns import strings
+from tfrecords.answers.texts import columns_of
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
@@ -66,8 +66,7 @@ class Preprocessor:
 
     def rows(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> FeatureRows:
         """Returns the features of texts or pairs, without padding."""
-        columns = [strings(texts, "texts")] if seconds is None else pairs(texts, seconds)
-        return text_rows(self.tokenizer, columns, self.max_seq_length)
+        return text_rows(self.tokenizer, columns_of(texts, seconds), self.max_seq_length)
 
     def _in_graph(self, texts: tf.Tensor, seconds: tf.Tensor | None) -> dict[str, tf.Tensor]:
         texts = (texts,) if seconds is None else (texts, seconds)
@@ -83,11 +82,3 @@ class Preprocessor:
 
 def _is_symbolic(texts: Any) -> bool:
     return hasattr(texts, "dtype") and hasattr(texts, "graph") and not hasattr(texts, "numpy")
-
-
-def pairs(texts: Any, seconds: Any) -> list[list[str]]:
-    """Converts two columns as `strings` does; raises UserError if their lengths differ."""
-    columns = [strings(texts, "texts"), strings(seconds, "seconds")]
-    if len(columns[0]) != len(columns[1]):
-        raise UserError(f"{len(columns[0])} texts but {len(columns[1])} second ones; give each a partner")
-    return columns

@@ -10,16 +10,15 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gather_positions
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.weights import Embeddings, dense
+from tfrecords.answers.spans import IMPOSSIBLE
 
-# The score of excluded items: positions without answers, illegal spans, padded choices.
-IMPOSSIBLE = -1e30
 # Pooling methods.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
     """Averages [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 for an empty mask."""
-    weights = ops.cast(mask, "float32")[:, :, None]
+    weights = ops.expand_dims(ops.cast(mask, "float32"), -1)
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
@@ -36,7 +35,7 @@ def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> 
         return ops.cast(first, "float32")
     sequence, weights = ops.cast(sequence_output, "float32"), ops.cast(mask, "float32")
     if pooling == "max":
-        return ops.max(ops.where(weights[:, :, None] > 0, sequence, -1e9), axis=1)
+        return ops.max(ops.where(ops.expand_dims(weights, -1) > 0, sequence, -1e9), axis=1)
     places = ops.cumsum(weights, axis=1) * weights
     if pooling == "weightedmean":
         weights = places / ops.maximum(ops.sum(places, axis=1, keepdims=True), 1.0)
@@ -44,7 +43,7 @@ def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> 
         weights = ops.cast((places > 0) & (places == ops.max(places, axis=1, keepdims=True)), "float32")
     else:
         weights = weights / ops.sqrt(ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1.0))
-    return ops.sum(sequence * weights[:, :, None], axis=1)
+    return ops.sum(sequence * ops.expand_dims(weights, -1), axis=1)
 
 
 def unit_length(vectors: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.embeddings.index import identity
 from albert_tf.loading.load import load
 from albert_tf.suites import scores
 from albert_tf.suites import sets as readers
 from albert_tf.suites.scores import measure
 from albert_tf.suites.sets import EmbeddingSet, Ranking
 from albert_tf.training.pictures import draw_bars
+from tfrecords.answers.texts import TextModel
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -38,20 +38,27 @@ class _Embedder:
 
 
 def evaluate_embeddings(
-    path: str, sets: Sequence[EmbeddingSet], output_dir: str, depth: int = 0, batch_size: int = 64
+    path: str,
+    sets: Sequence[EmbeddingSet],
+    output_dir: str,
+    depth: int = 0,
+    batch_size: int = 64,
+    loaded: TextModel | None = None,
 ) -> dict[str, Any]:
     """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
 
+    `loaded` is the model, if it is open.
+
     Reuses results in embeddings.json for the same model, files and rules of scoring; keeps those of other sets there.
     """
-    loaded = load(path, depth=depth)
-    model, folder = identity(loaded), files.make_output_dir(output_dir)
+    loaded = loaded or load(path, depth=depth)
+    model, folder = loaded.identity(), files.make_output_dir(output_dir)
     place = folder / "embeddings.json"
     known = _known(place, model) if place.is_file() else {}
     report: dict[str, Any] = {
         "model": path,
         "identity": model,
-        "dimensions": loaded.embedder.dimensions,
+        "dimensions": loaded.dimensions,
         "similarity": loaded.task.get("similarity_fn_name", "cosine"),
         "sets": {},
     }

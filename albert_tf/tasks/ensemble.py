@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.models.heads import IMPOSSIBLE
+from tfrecords.answers.spans import IMPOSSIBLE
 from tfrecords.base.errors import UserError
 
 

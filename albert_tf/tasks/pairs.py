@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from albert_tf.checkpoints.sentence_folders import prompt_name_of
-from albert_tf.embeddings.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading.answers import unit
 from albert_tf.loading.load import load
 from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.models.pair_losses import PairLoss
@@ -23,6 +20,8 @@ from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, ope
 from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
+from tfrecords.answers.numbers import unit
+from tfrecords.answers.texts import prompt_name_of
 from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -172,7 +171,7 @@ class PairsTask(StreamedTask):
             head = self._towards(self.teacher.embedder, head, getattr(model, "encoder", model))
             # It may ask an index of the teacher's vectors, so that it compares as the teacher does.
             kept["similarity_fn_name"] = self.teacher.task.get("similarity_fn_name", "cosine")
-            kept["distilled_from"] = identity(self.teacher)
+            kept["distilled_from"] = self.teacher.identity()
         if self.loss.name == "margin_mse" and self.teacher is None and head.get("normalize", True):
             self._check_margins()
         prompts = dict(task.get("prompts", {}))

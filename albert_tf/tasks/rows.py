@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.tasks.truncation import Truncation
+from tfrecords.answers.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -154,7 +154,7 @@ def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray
 @on_host
 def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
     """Tokenizes each text or pair into a row; `texts` is (texts,) or (first texts, second texts)."""
-    framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column) for column in texts]
+    framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column, max_seq_length) for column in texts]
     rows = framer.frame(*tokens)
     whole = sum(column.row_lengths().numpy() for column in tokens)
     kept = rows.input_ids.row_lengths().numpy() - framer.special_tokens(len(tokens))

@@ -20,7 +20,7 @@ from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
 from albert_tf.tasks.task import Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TableTask
-from albert_tf.tasks.truncation import Truncation
+from tfrecords.answers.truncation import Truncation
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer

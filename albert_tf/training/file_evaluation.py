@@ -1,28 +1,30 @@
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from albert_tf.loading import answers
-from albert_tf.loading.load import Loaded, load
+from albert_tf.loading.load import load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.own_data import file_task
 from albert_tf.tasks.resolving import open_labelled_file
+from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask
-from albert_tf.tasks.truncation import truncation_line
 from albert_tf.training import pictures
 from albert_tf.training.baseline import baseline_scores
 from albert_tf.training.batches import predict
 from albert_tf.training.preparation import Split
+from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -39,13 +41,34 @@ def evaluate_file(
     Unset `options` and an empty `label_column` default to the values used in training.
     """
     loaded = load(path, depth=depth)
-    task = _task(loaded, path, options, label_column)
-    preprocessor = loaded.preprocessor()
+    kind, preprocessor = kind_of(loaded.model, path), loaded.preprocessor()
     length = preprocessor.max_seq_length
+    names = () if kind == "regression" else tuple(loaded.task.get("labels") or answers.class_names(loaded.model))
+    answer = functools.partial(predict, loaded.model, batch_size=batch_size, max_seq_length=length)
+    model = Evaluated(kind, names, loaded.task, preprocessor.tokenizer, length, answer)
+    return evaluate_model(model, path, options, label_column, output_dir)
+
+
+class Evaluated(NamedTuple):
+    """A model to evaluate: kind of task, classes, task.json, rows of tokens, and a function from rows to outputs."""
+
+    kind: str
+    names: tuple[str, ...]
+    task: Mapping[str, Any]
+    tokenizer: Any
+    max_seq_length: int
+    answer: Callable[[FeatureRows], Sequence[np.ndarray]]
+
+
+def evaluate_model(
+    model: Evaluated, path: str, options: FileOptions, label_column: str, output_dir: str
+) -> dict[str, Any]:
+    """Implements `evaluate_file` for a model that is open."""
+    task = _task(model, options, label_column)
     examples = task.read("dev")
     assert examples
-    rows = task.rows(examples, preprocessor.tokenizer, length, training=True)
-    split, outputs = Split("predictions", examples, rows), predict(loaded.model, rows, batch_size, length)
+    rows = task.rows(examples, model.tokenizer, model.max_seq_length, training=True)
+    split, outputs = Split("predictions", examples, rows), model.answer(rows)
     answer, baseline = baseline_scores(task, rows, split) or ("", {})
     report = {
         "model": path,
@@ -66,14 +89,13 @@ def evaluate_file(
     return report
 
 
-def _task(loaded: Loaded, path: str, options: FileOptions, label_column: str) -> Task:
-    kind, model = kind_of(loaded.model, path), loaded.model
-    names = () if kind == "regression" else tuple(loaded.task.get("labels") or answers.class_names(model))
+def _task(model: Evaluated, options: FileOptions, label_column: str) -> Task:
+    kind, names = model.kind, model.names
     # GLUE's files call some classes 0 and 1.
-    codes = GLUE.get(loaded.task.get("task", ""), {}).get("label_names") or {}
+    codes = GLUE.get(model.task.get("task", ""), {}).get("label_names") or {}
     known = tuple(dict.fromkeys((*names, *codes)))
     options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
-    data_file = open_labelled_file(options, loaded.task, label_column)
+    data_file = open_labelled_file(options, model.task, label_column)
     print(data_file)
     there = {name for name, count in data_file.labels.items() if count}
     if kind == "classification" and not there <= set(names):

@@ -25,7 +25,7 @@ COMMANDS = (
     "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "tfrecords.inspect_examples",
     "albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress", "albert_tf.run_ensemble",
     "albert_tf.score_squad", "albert_tf.convert_checkpoint", "albert_tf.analysis", "albert_tf.run_evaluation",
-    "albert_tf.analysis.layer_distances", "serving.export", "serving.litert",
+    "albert_tf.analysis.layer_distances", "serving.export",
     "serving.model_server", "serving.client", "serving.gateway", "serving.score", "serving.benchmark",
 )  # fmt: skip
 

@@ -142,7 +142,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
         ("--model={place}/none", "--output_dir={place}/servable"),
         ("--model={place}/empty", "--output_dir={place}/servable"),
     ],
-    "serving.litert": [(), ("--model={place}/empty", "--output={place}/x.tflite")],
     "serving.model_server": [()],
     "serving.client": [(), ("predict",)],
     "serving.score": [(), ("--input={place}/none.txt", "--output_dir={place}/scored", "--target=localhost:1")],

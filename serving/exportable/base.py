@@ -23,10 +23,12 @@ from serving.exportable.inputs import (
     specs,
 )
 from serving.exportable.options import ExportOptions
-from serving.exportable.samples import Arrays, as_array
+from serving.exportable.samples import Arrays, as_array, model_features, row_of, whole_words
 from serving.inference import ExitRule, InferenceEncoder, make_encoder, onednn
+from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
-from tfrecords.framing import FramedRows, TextFramer, TokenBatch, encode
+from tfrecords.framing import FramedRows, Framer, TextFramer, TokenBatch, encode
+from tfrecords.tokenizers.base import Tokenizer
 
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
 NO_ANSWER = -1e4
@@ -78,13 +80,11 @@ class Exportable(tf.Module, abc.ABC):
         exit_kind: The `ExitRule.kind` of early exit.
         rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
-        for_litert: Whether LiteRT supports this kind of model.
     """
 
     exit_kind: ClassVar[str] = "classification"
     rows_are_answers: ClassVar[bool] = True
     has_dimensions: ClassVar[bool] = False
-    for_litert: ClassVar[bool] = False
 
     def __init_subclass__(cls, model: type | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -99,11 +99,12 @@ class Exportable(tf.Module, abc.ABC):
         trial = functools.partial(onednn.trial, inference.compute, act)
         self.cpu_check = None if inference.compute == "float32" else CpuCheck(inference.compute, trial)
         self.framer = None
-        if options.tokenizer is not None:
+        if options.tokenizer is not None and self.encoder.takes_texts:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
             self.decoder = Decoder(self.framer)
         # None if it is unknown whether texts come alone or in pairs.
         names = options.task.get("inputs")
+        self.inputs = None if names is None else tuple(names)
         self.takes_pairs = None if names is None else len(names) == 2
         self._solved = _Solved()
         # A closure holds them, since attributes of a module are saved.
@@ -125,12 +126,48 @@ class Exportable(tf.Module, abc.ABC):
         return list(getattr(model, "exit_heads", []))
 
     @property
+    def num_pieces(self) -> int:
+        """The number of ids that are pieces; a model's table may have more rows than its tokenizer has pieces."""
+        rows, tokenizer = self.encoder.config.vocab_size, self.options.tokenizer
+        return rows if tokenizer is None else min(rows, tokenizer.vocab_size)
+
+    @property
     def exits_early(self) -> bool:
         return bool(self.exit_heads())
 
     @abc.abstractmethod
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Returns the model's outputs by name; the batch is their first axis."""
+
+    @abc.abstractmethod
+    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs of a LiteRT file, numbers alone; `more` are its inputs in `lite_inputs`."""
+
+    @abc.abstractmethod
+    def lite_description(self) -> Answer:
+        """Describes how a LiteRT file's outputs become answers."""
+
+    # Further inputs of a LiteRT file; and its outputs by signature, if not all in `serving_default`.
+    lite_inputs: ClassVar[dict[str, tf.TensorSpec]] = {}
+    lite_signatures: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    @property
+    def lite_takes_pairs(self) -> bool:
+        """Whether a LiteRT file has the input segment_ids."""
+        return self.takes_pairs is not False
+
+    def lite_texts(self, tokenizer: Tokenizer) -> list[str]:
+        """Returns three texts to try a LiteRT file with."""
+        words = [str(word) for word in whole_words(tokenizer, 12)]
+        return [" ".join(words), "Café 2,000 (two)", words[0].upper()]
+
+    def lite_row(self, framer: Framer, *texts: str) -> Arrays:
+        """Returns a LiteRT file's inputs for one text, or for a pair."""
+        return row_of(framer.frame(*(encode(framer.tokenizer, [text]) for text in texts)))
+
+    def lite_expected(self, model, inputs: Arrays, answers: Arrays) -> Arrays:
+        """Returns the Keras model's outputs, to compare with a LiteRT file's `answers` to `inputs`."""
+        return self.shortened(self.keras_answers(model, model_features(inputs)))
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Converts logits, of the head or of early exit, to the outputs of `answer`."""

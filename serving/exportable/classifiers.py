@@ -9,10 +9,11 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, Albe
 from serving.exportable.base import THRESHOLD, Exportable
 from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
 from serving.exportable.options import ExportOptions
-from serving.exportable.samples import as_array
+from serving.exportable.samples import as_array, row_of
 from serving.inference.layers import dense
+from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TokenBatch
+from tfrecords.framing import TokenBatch, encode
 
 
 class DenseHeadExportable(Exportable):
@@ -24,6 +25,9 @@ class DenseHeadExportable(Exportable):
     def answer(self, batch: TokenBatch):
         return self.outputs(self.head(self.pool(batch)), batch)
 
+    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+        return {"logits": self.head(self.pool(batch))}
+
 
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
     """Exports an AlbertClassifier: `logits`, `probabilities` float32 [batch, classes] and `label` string [batch].
@@ -32,8 +36,6 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
     If texts may have several classes, `label` is the likeliest, and `labels` string [batch, classes] names those with a
     probability above the task's `threshold` (0.5), with "" for others.
     """
-
-    for_litert = True
 
     def add_head(self, model) -> None:
         super().add_head(model)
@@ -49,6 +51,10 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
         probabilities = tf.nn.sigmoid(logits)
         return named | {"labels": tf.where(probabilities > self.threshold, names, ""), "probabilities": probabilities}
 
+    def lite_description(self):
+        kind, threshold = "labels" if self.multi_label else "classes", float(self.threshold)
+        return Answer(kind, labels=tuple(self.labels), inputs=self.inputs, threshold=threshold)
+
     def answers(self, formats: InputFormats):
         return super().answers(formats) | {"classify": formats.examples.to(self.classes, method=CLASSIFY)}
 
@@ -62,7 +68,6 @@ class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
     """Exports an AlbertRegressor: `value` float32 [batch] and, before an activation function, `logit`."""
 
     exit_kind = "regression"
-    for_litert = True
 
     def add_head(self, model) -> None:
         super().add_head(model)
@@ -71,6 +76,12 @@ class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         logit = logits[:, 0]
         return {"value": logit} if self.is_linear else {"value": self.activation(logit), "logit": logit}
+
+    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+        return self.answer(batch)
+
+    def lite_description(self):
+        return Answer("numbers", inputs=self.inputs)
 
     def answers(self, formats: InputFormats):
         # As the Regress RPC wants it.
@@ -103,6 +114,17 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         return self._named(logits, batch.mask > 0)
+
+    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+        return {"logits": self.head(self.encode(batch)["sequence_output"])}
+
+    def lite_row(self, framer, *texts):
+        words = [framer.tokenizer.word_prefix + word for word in texts[0].split()]
+        pieces = encode(framer.tokenizer, words)
+        return row_of(framer.words(tf.RaggedTensor.from_row_lengths(pieces, [len(words)]))[0])
+
+    def lite_description(self):
+        return Answer("tags", labels=tuple(self.labels), inputs=self.inputs)
 
     @staticmethod
     def keras_answers(model, features):

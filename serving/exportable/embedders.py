@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -10,6 +9,8 @@ from serving.exportable.base import Exportable
 from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, specs
 from serving.exportable.samples import as_array
 from serving.inference.layers import dense
+from serving.lite.description import Answer
+from tfrecords.answers.texts import default_prompt
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
@@ -20,8 +21,8 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     With a pooler also `pooled_output`.
     """
 
-    exit_kind = "states"
-    has_dimensions, for_litert = True, True
+    exit_kind, lite_kind = "states", "vectors"
+    has_dimensions = True
 
     def add_head(self, model) -> None:
         self.poolings, self.projections, self.normalize = ["mean"], [], False
@@ -86,22 +87,40 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return answers | {"embedding": vectors}
 
     def answer(self, batch: TokenBatch):
-        return self._of(self.encode(batch), batch)
+        return self.vectors(self.encode(batch), batch)
+
+    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+        return self.answer(batch)
+
+    lite_takes_pairs = False
+
+    def lite_row(self, framer, *texts):
+        return super().lite_row(framer, *(default_prompt(self.options.task) + text for text in texts))
+
+    def lite_description(self):
+        task = self.options.task
+        return Answer(
+            self.lite_kind,
+            dimensions=self.dimensions,
+            prompts=dict(self.prompts),
+            default_prompt=default_prompt(task),
+            similarity=task.get("similarity_fn_name", "cosine"),
+        )
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor):
         exited = self._exited(batch, threshold)
-        return self._of(exited, batch) | {"steps": exited["steps"]}
+        return self.vectors(exited, batch) | {"steps": exited["steps"]}
 
     def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
         following = FollowingBatch(*batch, features)
         encoded = self.encode(following)
-        return self._of(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
+        return self.vectors(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
 
     @property
     def exits_early(self) -> bool:
         return self.options.exit_rule == "movement"
 
-    def _of(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
+    def vectors(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
         sequence = encoded["sequence_output"]
         first = tf.gather(sequence, self.summaries(batch), axis=1, batch_dims=1) if "cls" in self.poolings else None
         pooled = [pool(sequence, batch.mask, first, name) for name in self.poolings]

@@ -6,7 +6,9 @@ from albert_tf.models.classifiers import AlbertMultipleChoice
 from serving.exportable.base import NO_ANSWER
 from serving.exportable.classifiers import DenseHeadExportable
 from serving.exportable.inputs import InputFormat, specs
-from tfrecords.framing import TokenBatch
+from serving.exportable.samples import as_array, model_features, row_of
+from serving.lite.description import Answer
+from tfrecords.framing import TokenBatch, encode
 
 
 class Choices(NamedTuple):
@@ -87,6 +89,20 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         if choices.texts is None:
             return answers
         return answers | {"answer": tf.gather(choices.texts, choice, batch_dims=1)}
+
+    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+        # A row for each choice.
+        return {"logits": self.head(self.pool(batch))[:, 0]}
+
+    def lite_row(self, framer, *texts):
+        return row_of(framer.choices(*(encode(framer.tokenizer, [text]) for text in texts)))
+
+    def lite_description(self):
+        return Answer("choices")
+
+    def lite_expected(self, model, inputs, answers):
+        rows = {name: values[:, None] for name, values in model_features(inputs).items()}
+        return {"logits": as_array(model(rows, training=False))[:, 0]}
 
 
 def _flat(tensor: tf.Tensor) -> tf.Tensor:

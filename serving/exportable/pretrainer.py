@@ -2,18 +2,23 @@
 
 import re
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.models.heads import vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
+from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedLayerNorm, dense
-from tfrecords.framing import TokenBatch
+from tfrecords.framing import TokenBatch, encode
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     """Exports an AlbertPretrainer: `embedding` (mean over tokens), `pooled_output` float32 [batch, hidden_size]."""
+
+    lite_kind = "words"
+    lite_inputs = specs("positions", dtype=tf.int32, shape=(None, None))
 
     def add_head(self, model) -> None:
         super().add_head(model)
@@ -37,6 +42,40 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     @property
     def text_answers(self):
         return {"sparse": self.sparse}
+
+    @property
+    def lite_takes_pairs(self):
+        return self.pair_head is not None
+
+    @property
+    def lite_signatures(self):
+        vectors = ("embedding", "pooled_output") if self.gives_pooled_output else ("embedding",)
+        order = {} if self.pair_head is None else {"sentence_order": ("order_logits",)}
+        return {"serving_default": vectors, "fill_mask": ("logits",)} | order
+
+    def lite_texts(self, tokenizer):
+        first, second = map(str, whole_words(tokenizer, 2)[[0, -1]])
+        mask = tokenizer.id_to_piece(tokenizer.mask_id)
+        return [f"{first} {mask} {second}", f"{mask}", f"{second}, {mask} {first} {mask}"]
+
+    def lite_row(self, framer, *texts):
+        parts = encode(framer.tokenizer, re.split(framer.mask_pattern, texts[0]))
+        row = row_of(framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(parts, [parts.nrows()]))))
+        return row | {"positions": np.flatnonzero(row["input_ids"] == framer.tokenizer.mask_id).astype(np.int32)[None]}
+
+    def lite_answer(self, batch: TokenBatch, positions: tf.Tensor):
+        encoded = self.encode(batch)
+        vectors = tf.gather(encoded["sequence_output"], positions, axis=1, batch_dims=1)
+        answers = self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
+        return answers | ({"order_logits": self.pair_head(encoded["pooled_output"])} if self.pair_head else {})
+
+    def lite_expected(self, model, inputs, answers):
+        positions = {"masked_lm_positions": inputs["positions"]}
+        outputs = model(model_features(inputs) | positions, training=False)
+        names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
+        found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
+        found["logits"] = found["logits"][:, :, : self.num_pieces]
+        return super().lite_expected(model, inputs, answers) | found
 
     def sentence_order(self, batch: TokenBatch):
         """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (in NSP: random) sentences."""
@@ -80,7 +119,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         largest = tf.map_fn(
             lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
             (sequence, batch.lengths),
-            fn_output_signature=tf.TensorSpec([self.encoder.config.vocab_size], tf.float32),
+            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
         )
         weights = tf.math.log1p(tf.nn.relu(largest))
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
@@ -103,7 +142,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         goes_back = config.factorization == "word" and embeddings.projection is not None
         projection = embeddings.projection.kernel if goes_back else None
         logits = vocabulary_logits(words, embeddings.words, self.output_bias, projection)
-        return tf.reshape(logits, [*tf.unstack(tf.shape(vectors)[:2]), config.vocab_size])
+        return tf.reshape(logits[:, : self.num_pieces], [*tf.unstack(tf.shape(vectors)[:2]), self.num_pieces])
 
     @staticmethod
     def keras_answers(model, features):

@@ -12,6 +12,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.exportable.inputs import CLASSIFY, EXAMPLES, PREDICT, ExportSignature
 from tfrecords.base.errors import UserError
+from tfrecords.framing import FramedRows
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -82,6 +83,13 @@ def model_features(inputs: Arrays) -> Arrays:
     return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
 
 
+def row_of(rows: FramedRows) -> Arrays:
+    """Returns an export's inputs for one row."""
+    batch = rows.padded()
+    inputs = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
+    return {name: value.numpy() for name, value in inputs.items()}
+
+
 def as_array(tensor) -> np.ndarray:
     """Returns a Keras output as a float32 array."""
     return keras.ops.convert_to_numpy(tensor).astype(np.float32)
@@ -117,7 +125,7 @@ def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int
 
 
 def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:
-    size = exportable.encoder.config.vocab_size
+    size = exportable.num_pieces
     ids = random.integers(min(5, size - 1), size, shape)
     ids[..., 0], ids[..., -1] = min(2, size - 1), min(3, size - 1)
     return ids

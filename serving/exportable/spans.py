@@ -1,12 +1,18 @@
+"""Exports of models that find answers in texts."""
+
+import keras
 import tensorflow as tf
 
-from albert_tf.models.heads import IMPOSSIBLE, search_spans, span_scores
+from albert_tf.models.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.squad.edges import edge_pattern
 from serving.exportable.base import NO_ANSWER, Exportable
 from serving.exportable.inputs import ExportSignature, InputFormat, specs
-from serving.exportable.samples import as_array
-from tfrecords.framing import TokenBatch
+from serving.exportable.samples import as_array, model_features
+from serving.inference.layers import ExportedLayerNorm, arrays
+from serving.lite.description import Answer
+from tfrecords.answers.edges import edge_pattern
+from tfrecords.answers.spans import IMPOSSIBLE
+from tfrecords.framing import TokenBatch, encode
 
 
 class SpanExportable(Exportable, model=AlbertSpanPredictor):
@@ -41,6 +47,41 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         other = {"no_answer_score": "answerable_logits"} if model.joint else {"end_log_probs": "end_log_probs"}
         names = {"start_log_probs": "start_log_probs"} | other
         return {name: as_array(outputs[key]) for name, key in names.items()}
+
+    @property
+    def lite_inputs(self):
+        return specs("allowed", "may_start", dtype=tf.bool, shape=(None, None)) if self.joint else {}
+
+    def lite_answer(self, batch: TokenBatch, allowed: tf.Tensor | None = None, may_start: tf.Tensor | None = None):
+        hidden = self.encode(batch)["sequence_output"]
+        return (
+            joint_scores(self.head(), hidden, allowed, may_start, self.start_top)
+            if self.joint
+            else {"logits": rows_product(self.head(), hidden)}
+        )
+
+    def lite_row(self, framer, *texts):
+        question, context = (encode(framer.tokenizer, [text]) for text in texts)
+        windows = framer.windows(question, context, self.options.doc_stride, self.options.max_query_length)
+        rows, token, is_best = windows.padded()
+        inputs = {"input_ids": rows.input_ids, "lengths": rows.lengths, "segment_ids": rows.segment_ids}
+        inputs |= {"allowed": (token >= 0) | self._is_summary(rows), "may_start": is_best}
+        return {name: value.numpy()[:1] for name, value in inputs.items()}
+
+    def lite_description(self):
+        null_threshold = None if self.null_threshold is None else float(self.null_threshold)
+        search = {"start_top": self.start_top, "end_top": self.count // self.start_top}
+        search |= {"max_answer_length": self.max_answer_length, "null_threshold": null_threshold}
+        return Answer("spans", inputs=self.inputs, joint=self.joint, **search)
+
+    def lite_expected(self, model, inputs, answers):
+        hidden = model.encoder(model_features(inputs), training=False)["sequence_output"]
+        if not model.joint:
+            return {"logits": as_array(model.head(hidden))}
+        scores = span_scores(model.head, hidden, inputs["allowed"])
+        found = {"start_log_probs": scores.start_log_probs, "no_answer_score": scores.answerable_logits}
+        found |= {"end_log_probs": scores.end_log_probs(answers["start_index"])}
+        return {name: as_array(value) for name, value in found.items()}
 
     def text_signatures(self):
         return {
@@ -127,6 +168,39 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
             "score": several["scores"][:, 0],
             "start": tf.where(present, several["starts"][:, 0], 0),
         }
+
+
+def rows_product(layer: keras.layers.Dense, vectors: tf.Tensor, part: slice = slice(None)) -> tf.Tensor:
+    """Multiplies vectors [..., inputs] by a part of a dense layer's kernel, as a product of matrices."""
+    kernel, bias = arrays(layer)
+    kernel = kernel[part]
+    product = tf.matmul(tf.reshape(vectors, [-1, kernel.shape[0]]), kernel)
+    product = product + bias if part.start is None else product
+    return tf.reshape(product, tf.concat([tf.shape(vectors)[:-1], kernel.shape[1:]], axis=0))
+
+
+def joint_scores(
+    head: JointSpanHead, hidden: tf.Tensor, allowed: tf.Tensor, may_start: tf.Tensor, start_top: int
+) -> dict[str, tf.Tensor]:
+    """Scores as a JointSpanHead does, in LiteRT's own operations: the `start_top` likeliest starts, and their ends."""
+    width = hidden.shape[-1]
+    starts = tf.nn.log_softmax(tf.where(allowed, rows_product(head.start, hidden)[:, :, 0], IMPOSSIBLE))
+    count = tf.minimum(start_top, tf.shape(starts)[1])
+    _, index = tf.math.top_k(tf.where(may_start, starts, IMPOSSIBLE), count)
+    given = tf.gather(hidden, index, axis=1, batch_dims=1)
+    # A product with two vectors side by side is the sum of two products.
+    of_ends = tf.expand_dims(rows_product(head.end_hidden, hidden, slice(0, width)), 1)
+    of_starts = tf.expand_dims(rows_product(head.end_hidden, given, slice(width, None)), 2)
+    pairs = ExportedLayerNorm(head.end_norm)(tf.tanh(of_ends + of_starts + arrays(head.end_hidden)[1]))
+    ends = tf.where(tf.expand_dims(allowed, 1), rows_product(head.end, pairs)[..., 0], IMPOSSIBLE)
+    expected = tf.reduce_sum(hidden * tf.expand_dims(tf.exp(starts), 2), axis=1)
+    answer = tf.tanh(rows_product(head.answer_hidden, tf.concat([expected, hidden[:, 0]], axis=1)))
+    return {
+        "start_log_probs": starts,
+        "start_index": index,
+        "end_log_probs": tf.nn.log_softmax(ends),
+        "no_answer_score": rows_product(head.answer, answer)[:, 0],
+    }
 
 
 def _is_legal(scores: tf.Tensor) -> tf.Tensor:

@@ -17,11 +17,11 @@ from serving.access_log import AccessLog
 from serving.client import ServingError
 from serving.client.errors import UnreadableAnswer
 from serving.gateway import tracing
-from serving.gateway.bodies import read_object
 from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
-from serving.gateway.routes import ROUTES, Route
+from serving.gateway.routes.bodies import read_object
+from serving.gateway.routes.table import ROUTES, Route
 from serving.gateway.service import Answer, Call, GatewayOptions, Service
 from serving.http_protocol import Inflating, LongAnswer, LongBody, NoRoom, Room, Share, UnknownCoding, read_body
 from serving.wire.request_id import HEADER, current, request_id

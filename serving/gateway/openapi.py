@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from serving.gateway.routes import ROUTES, Route, first_path
+from serving.gateway.routes.table import ROUTES, Route, first_path
 
 _FOLDER = Path(__file__).with_name("page")
 _STYLE = (_FOLDER / "style.css").read_text("utf-8")

@@ -10,7 +10,7 @@ from serving.gateway import openapi
 from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
 from serving.gateway.model import ServedModel
 from serving.gateway.playground import PLAYGROUND, POLICY
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from serving.gateway.service import Service
 
 _JSON = b"application/json"

@@ -14,11 +14,11 @@ import numpy as np
 from serving.client import Connection
 from serving.client.tasks import TRUNCATED_TOKENS, WITH_OPTIONS, RowsTask
 from serving.gateway import tracing
-from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
 from serving.gateway.keys import Keys
 from serving.gateway.metrics import Metrics
 from serving.gateway.model import Outdated, Reading, ServedModel
+from serving.gateway.routes.bodies import Body, cuts, options_of
 from serving.gateway.scheduler import BatchAnswer, Limits, ModelBatch, QueuedRequest, Scheduler
 from serving.http_protocol import Room, Share
 

@@ -65,8 +65,9 @@ class SummaryLoop(DepthLoop):
 class InferenceEncoder(tf.Module):
     """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
-    # Whether extensions are used without their export versions, and the class for batches of several rows.
-    is_plain, rows_class = False, FlatRows
+    # Whether extensions are used without their export versions, the class for batches of several rows, and whether an
+    # export tokenizes in its graph.
+    is_plain, rows_class, takes_texts = False, FlatRows, True
 
     def __init__(
         self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None, max_seq_length: int | None = None

@@ -1,4 +1,4 @@
-"""Serves SavedModels with TensorFlow Serving's protocol: `python -m serving.model_server --help`."""
+"""Serves exported models with TensorFlow Serving's protocol: `python -m serving.model_server --help`."""
 
 import gc
 import logging
@@ -9,8 +9,12 @@ import threading
 import time
 from importlib import metadata
 
+from serving.http_protocol import raise_file_limit
 from serving.model_server import flags
-from tfrecords.base.script import leave_a_closed_pipe, start_tensorflow
+from serving.model_server.server import ModelServer
+from serving.model_server.status import StatusError, as_status_error
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import leave_a_closed_pipe
 
 _FAILED = 255
 # The release whose contract is kept, in the words and the form of the real server.
@@ -36,21 +40,18 @@ def main(arguments: list[str]) -> int:
         return 0
     if unknown:
         print(f"unknown argument: {unknown[0]}\n{flags.usage(unknown[0])}", flush=True)
-    # TensorFlow writes its own log to stderr, so ours goes there too.
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    # TensorFlow writes its own log to stderr, so ours goes there too: by a way of its own, since what is written there
+    # while TensorFlow is imported is lost.
+    stream = os.fdopen(os.dup(2), "w", buffering=1)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=stream)
     return _serve(options)
 
 
 def _serve(options: flags.ServerOptions) -> int:
     server = None
     # Whoever rotates the log sends it, also while the server starts.
-    signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
-    # It takes seconds; --help and bad flags answer before it.
-    start_tensorflow()
-    from serving.http_protocol import raise_file_limit
-    from serving.model_server.server import ModelServer
-    from serving.model_server.status import StatusError
-
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
     # The objects of the libraries stay: a collection that walked all of them would stop every request for a quarter of
     # a second. Models come after this, so theirs are collected when they go.
     gc.collect()
@@ -77,8 +78,8 @@ def _serve(options: flags.ServerOptions) -> int:
             # What still loads in other threads serves nobody, and nothing can cut it off.
             print("interrupted while models were loading", file=sys.stderr)
             _end_at_once()
-    except StatusError as error:
-        message = f"Failed to start server. Error: {error}"
+    except (StatusError, UserError) as error:
+        message = f"Failed to start server. Error: {as_status_error(error)}"
         print(message, flush=True)
         if not os.path.sameopenfile(1, 2):
             logging.getLogger(__name__).error(message)

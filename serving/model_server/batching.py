@@ -5,20 +5,19 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from grpc import StatusCode
-from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server import telemetry
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, WaitingRows
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, ServerOptions
-from serving.model_server.servable import GraphRunner, WholeModel
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
+from serving.model_server.versions.servable import Model
 from serving.wire.protos import BatchingParameters
 
 Feeds = Mapping[str, np.ndarray]
@@ -89,18 +88,18 @@ class BatchingRunner:
 
     def __init__(
         self,
-        wrapped: GraphRunner,
+        wrapped: Model,
         scheduler: BatchScheduler,
         options: BatchingOptions,
-        signatures: Iterable[meta_graph_pb2.SignatureDef] = (),
     ):
         options.check()
+        self.signatures, self.close = wrapped.signatures, wrapped.close
         self._wrapped = wrapped
         self._scheduler = scheduler
         self._options = options
         self._fixed_axes = {
             info.name: [axis for axis, dim in enumerate(info.tensor_shape.dim) if axis and dim.size >= 0]
-            for signature in signatures
+            for signature in wrapped.signatures.values()
             for info in signature.inputs.values()
         }
         self._queues: dict[Hashable, Queue] = {}
@@ -125,9 +124,6 @@ class BatchingRunner:
         finally:
             self._scheduler.stop()
             self._scheduler = shared
-
-    def close(self) -> None:
-        self._wrapped.close()
 
     def _checked_size(self, feeds: Feeds) -> int:
         if not feeds:
@@ -300,17 +296,17 @@ class Batching:
             raise invalid_argument(f"num_batch_threads must be at most {_MAX_THREADS}; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
-    def wrapped(self, model: WholeModel, path: str) -> GraphRunner:
+    def wrapped(self, model: Model, path: str) -> Model:
         """Returns `model`, with batching if the flags and the version's folder enable it."""
         if self._scheduler is None:
             return model
         if not self._per_model:
-            return BatchingRunner(model, self._scheduler, self._common, model.signatures.values())
+            return BatchingRunner(model, self._scheduler, self._common)
         file = Path(path) / _PER_MODEL_FILE
         if not file.is_file():
             return model
         parameters = BatchingOptions.from_proto(read_text_proto(str(file), BatchingParameters()))
-        return BatchingRunner(model, self._scheduler, parameters, model.signatures.values())
+        return BatchingRunner(model, self._scheduler, parameters)
 
     def close(self) -> None:
         if self._scheduler is not None:

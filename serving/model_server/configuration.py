@@ -7,16 +7,16 @@ import grpc
 from google.protobuf import text_format
 from google.protobuf.message import Message
 from grpc import StatusCode
-from tensorflow_serving.config.model_server_config_pb2 import TENSORFLOW, ModelConfig, ModelServerConfig
 
 from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, invalid_argument
-from serving.wire.protos import SSLConfig
-from tfrecords.base.errors import UserError
+from serving.wire.protos import ModelConfig, ModelServerConfig, SSLConfig
 from tfrecords.base.files import read_limited
 
 M = TypeVar("M", bound=Message)
 _PLATFORM = "tensorflow"
+# The value of the deprecated `model_type`.
+_TENSORFLOW = 1
 
 
 def read_text_proto(path: str, message: M) -> M:
@@ -27,8 +27,6 @@ def read_text_proto(path: str, message: M) -> M:
         text_format.Parse(text, message)
     except OSError as error:
         raise StatusError(StatusCode.NOT_FOUND, f"{path}; {error.strerror}") from error
-    except UserError as error:
-        raise invalid_argument(str(error)) from error
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise invalid_argument(
             f"Invalid protobuf file: '{path}': Error parsing text-format {message.DESCRIPTOR.full_name}: "
@@ -98,7 +96,7 @@ def platform_of(model: ModelConfig) -> str:
             raise invalid_argument(
                 "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform."
             )
-        return _PLATFORM if model.model_type == TENSORFLOW else "other"
+        return _PLATFORM if model.model_type == _TENSORFLOW else "other"
     if not model.model_platform:
         raise invalid_argument(
             "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform."

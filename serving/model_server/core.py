@@ -2,28 +2,29 @@
 
 import contextlib
 import functools
+import importlib
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from grpc import StatusCode
-from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
-from tensorflow_serving.apis import model_pb2
 
+from serving.lite import description
 from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching, BatchingRunner
-from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import CPUS, ServerOptions
-from serving.model_server.manager import Manager, Version
-from serving.model_server.servable import SavedModel, Servable
-from serving.model_server.source import StoragePathSource
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
-from serving.model_server.tflite_model import FILE as TFLITE_FILE
-from serving.model_server.tflite_model import TfLiteModel
-from serving.model_server.warmup import warm_up
+from serving.model_server.versions import litert
+from serving.model_server.versions.manager import Manager, Version
+from serving.model_server.versions.servable import Model, Servable
+from serving.model_server.versions.source import StoragePathSource
+from serving.model_server.versions.warmup import warm_up
+from serving.wire.protos import ModelConfig, ModelServerConfig, ModelSpec
+from tfrecords.base.script import start_tensorflow
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,7 +35,9 @@ class ServerCore:
     def __init__(self, options: ServerOptions):
         self.options = options
         self.interrupted = threading.Event()
-        self._session_config = _session_config(options)
+        if options.tensorflow_session_config_file:
+            # A wrong file is to be known before the first version is loaded.
+            _saved_models(options.tensorflow_session_config_file).session_config(options)
         self._batching = Batching(options)
         self._manager = Manager(
             self._load,
@@ -105,7 +108,7 @@ class ServerCore:
                 self._labels = self._checked_labels(models)
 
     @contextlib.contextmanager
-    def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
+    def use(self, spec: ModelSpec) -> Iterator[Servable]:
         """Yields the servable that `spec` names, open within the context."""
         name, number = self._resolved(spec)
         with self._manager.use(name, number) as version:
@@ -156,7 +159,7 @@ class ServerCore:
         allow_new = self.options.allow_version_labels_for_unavailable_models
         return configuration.checked_labels(models, self._labels, available, allow_new)
 
-    def _resolved(self, spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
+    def _resolved(self, spec: ModelSpec) -> tuple[str, int | None]:
         if not spec.name:
             raise invalid_argument("ModelSpec has no name specified.")
         choice = spec.WhichOneof("version_choice")
@@ -169,11 +172,14 @@ class ServerCore:
             return spec.name, version
         return spec.name, None
 
-    def _read(self, path: str) -> SavedModel | TfLiteModel:
-        options = self.options
-        if options.prefer_tflite_model and (Path(path) / TFLITE_FILE).is_file():
-            return TfLiteModel(path, options.num_tflite_pools * options.num_tflite_interpreters_per_pool)
-        return SavedModel(path, options.saved_model_tags.split(","), self._session_config)
+    def _read(self, path: str) -> Model:
+        options, folder = self.options, Path(path)
+        is_saved_model = (folder / "saved_model.pb").exists() or (folder / "saved_model.pbtxt").exists()
+        if (folder / description.FILE).exists() and (options.prefer_tflite_model or not is_saved_model):
+            return litert.LiteVersion(path)
+        if options.prefer_tflite_model and (folder / description.MODEL_FILE).is_file():
+            return litert.TfLiteModel(path, options.num_tflite_pools * options.num_tflite_interpreters_per_pool)
+        return _saved_models(path).SavedModel(path, options)
 
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
@@ -182,7 +188,7 @@ class ServerCore:
         try:
             check = self.options.enable_signature_method_name_check
             runner = self._batching.wrapped(model, path)
-            servable = Servable(name, version, model.signatures, runner, check)
+            servable = Servable(name, version, runner, check)
         except BaseException:
             model.close()
             raise
@@ -196,6 +202,15 @@ class ServerCore:
         return servable
 
 
+def _saved_models(needed_by: str) -> ModuleType:
+    try:
+        start_tensorflow()
+        return importlib.import_module("serving.model_server.versions.saved_model")
+    except ModuleNotFoundError as error:
+        message = f"{needed_by} needs {error.name}, which is not installed here: pip install albert-tf"
+        raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
+
+
 def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -> set[str]:
     return {name for name, model in models.items() if name not in old or old[name].base_path != model.base_path}
 
@@ -204,22 +219,3 @@ def _raise_failed(failed: list[Version], noun: str) -> None:
     if failed:
         errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
         raise StatusError(StatusCode.UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
-
-
-def _session_config(options: ServerOptions) -> config_pb2.ConfigProto:
-    config = config_pb2.ConfigProto()
-    if options.tensorflow_session_config_file:
-        configuration.read_text_proto(options.tensorflow_session_config_file, config)
-    both = options.tensorflow_session_parallelism
-    config.intra_op_parallelism_threads = (
-        options.tensorflow_intra_op_parallelism or both or config.intra_op_parallelism_threads
-    )
-    config.inter_op_parallelism_threads = (
-        options.tensorflow_inter_op_parallelism or both or config.inter_op_parallelism_threads
-    )
-    if options.per_process_gpu_memory_fraction:
-        config.gpu_options.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
-    if options.mixed_precision == "bfloat16":
-        rewriter = config.graph_options.rewrite_options
-        rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
-    return config

@@ -5,17 +5,23 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
-import tensorflow as tf
 from grpc import StatusCode
-from tensorflow.core.framework import tensor_pb2, types_pb2
-from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
-from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, regression_pb2
 
 from serving.client.tasks import counts_in
 from serving.model_server import telemetry
-from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, invalid_argument
-from serving.wire.tensors import base_type, checked_shape, has_numpy_type, to_numpy
+from serving.model_server.versions.servable import Servable
+from serving.wire.protos import (
+    DATA_TYPES,
+    ClassificationResult,
+    Input,
+    MultiInferenceRequest,
+    MultiInferenceResponse,
+    RegressionResult,
+    SignatureDef,
+    TensorProto,
+)
+from serving.wire.tensors import DT_FLOAT, DT_INT32, DT_STRING, to_numpy, type_number
 
 DEFAULT_SIGNATURE = "serving_default"
 PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress"))
@@ -29,7 +35,7 @@ Outputs = Mapping[str, np.ndarray]
 def predict(
     servable: Servable,
     signature_name: str,
-    inputs: Mapping[str, tensor_pb2.TensorProto | np.ndarray],
+    inputs: Mapping[str, TensorProto | np.ndarray],
     output_filter: Sequence[str] = (),
     timeout: float | None = None,
     check_method: bool = False,
@@ -40,7 +46,7 @@ def predict(
     An empty `signature_name` means serving_default, an empty `output_filter` all outputs. `timeout` is in seconds.
     `check_method` refuses signatures whose method is not TF Serving's; `counts` records token counts.
 
-    Raises StatusError, or tf.errors.OpError from the graph.
+    Raises StatusError.
     """
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -64,7 +70,7 @@ def predict(
 def _counted(servable: Servable, name: str, aliases: Sequence[str]) -> tuple[str, ...]:
     def counts(key: str) -> tuple[str, ...]:
         outputs = servable.signatures[key].outputs if key in servable.signatures else {}
-        return counts_in([alias for alias, info in outputs.items() if info.dtype == types_pb2.DT_INT32])
+        return counts_in([alias for alias, info in outputs.items() if info.dtype == DT_INT32])
 
     found = counts(name)
     if name == _TOKENIZE and (counts(DEFAULT_SIGNATURE) or not counts_in(aliases)):
@@ -88,7 +94,7 @@ def _feeds(signature: SignatureDef, inputs: Mapping) -> dict[str, np.ndarray]:
         if value is not None:
             feeds[info.name] = value if isinstance(value, np.ndarray) else _parse_tensor(alias, value)
         elif alias in defaults:
-            feeds[info.name] = _to_numpy(defaults[alias])
+            feeds[info.name] = _parse_tensor(alias, defaults[alias])
         else:
             raise invalid_argument(
                 f"Signature input alias: {alias}(feed name: {info.name}) not found in request and no default value "
@@ -98,23 +104,11 @@ def _feeds(signature: SignatureDef, inputs: Mapping) -> dict[str, np.ndarray]:
     return feeds
 
 
-def _parse_tensor(alias: str, tensor: tensor_pb2.TensorProto) -> np.ndarray:
+def _parse_tensor(alias: str, tensor: TensorProto) -> np.ndarray:
     try:
-        return _to_numpy(tensor)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        # TensorFlow has no NumPy type for some numbers of DataType, and says so with each of these.
-        raise invalid_argument(f"tensor parsing error: {alias}") from error
-
-
-def _to_numpy(tensor: tensor_pb2.TensorProto) -> np.ndarray:
-    if has_numpy_type(tensor.dtype):
         return to_numpy(tensor, ml_dtypes.bfloat16)
-    # TensorFlow's Python would read a reference's bytes, even as bools that are neither 0 nor 1.
-    if base_type(tensor.dtype) != tensor.dtype:
-        raise ValueError("a request holds values, and no references")
-    # Quantized types and those of less than 16 bits, which TensorFlow alone knows.
-    checked_shape(tensor)
-    return tf.make_ndarray(tensor)
+    except (ValueError, OverflowError) as error:
+        raise invalid_argument(f"tensor parsing error: {alias}") from error
 
 
 def _outputs(signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
@@ -133,21 +127,10 @@ def _names(names: Iterable[str]) -> str:
     return "{" + ",".join(sorted(names)) + "}"
 
 
-def classify(
-    servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
-) -> classification_pb2.ClassificationResult:
-    """Returns labels and scores of each example; `timeout` in seconds."""
-    return _infer(servable, CLASSIFY, signature_name, examples, timeout)
-
-
-def regress(
-    servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
-) -> regression_pb2.RegressionResult:
-    """Returns one value per example; `timeout` in seconds."""
-    return _infer(servable, REGRESS, signature_name, examples, timeout)
-
-
-def _infer(servable: Servable, method: str, signature_name: str, examples: input_pb2.Input, timeout: float | None):
+def infer(
+    servable: Servable, method: str, signature_name: str, examples: Input, timeout: float | None = None
+) -> ClassificationResult | RegressionResult:
+    """Returns labels and scores of each example for CLASSIFY, a value for REGRESS; `timeout` in seconds."""
     head = _HEADS[method]
     signature = _signature(servable, signature_name, "No signature was found with the name")
     tensor, fetches = head.plan(signature, servable.check_method)
@@ -156,14 +139,14 @@ def _infer(servable: Servable, method: str, signature_name: str, examples: input
 
 
 def multi_inference(
-    servable: Servable, request: inference_pb2.MultiInferenceRequest, timeout: float | None = None
-) -> inference_pb2.MultiInferenceResponse:
+    servable: Servable, request: MultiInferenceRequest, timeout: float | None = None
+) -> MultiInferenceResponse:
     """Runs classify and regress signatures on the same examples, in one run of the graph."""
     plans = _task_plans(servable, request)
     tensors = {tensor for _, tensor, _ in plans}
     fetches = sorted({name for _, _, names in plans for name in names})
     values, count = _run(servable, "MultiInference", request.input, tensors, fetches, timeout)
-    response = inference_pb2.MultiInferenceResponse()
+    response = MultiInferenceResponse()
     for task, (signature, _, _) in zip(request.tasks, plans, strict=True):
         head = _HEADS[task.method_name]
         result = response.results.add()
@@ -174,7 +157,7 @@ def multi_inference(
     return response
 
 
-def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest) -> list:
+def _task_plans(servable: Servable, request: MultiInferenceRequest) -> list:
     names: set[str] = set()
     plans: list[tuple[SignatureDef, str, list[str]]] = []
     for task in request.tasks:
@@ -240,7 +223,7 @@ def _input_tensor(signature: SignatureDef, kind: str) -> str:
 def _run(
     servable: Servable,
     api: str,
-    examples: input_pb2.Input,
+    examples: Input,
     tensors: Iterable[str],
     fetches: Sequence[str],
     timeout: float | None,
@@ -252,7 +235,7 @@ def _run(
     return dict(zip(fetches, values, strict=True)), len(serialized)
 
 
-def _serialized_examples(examples: input_pb2.Input) -> np.ndarray:
+def _serialized_examples(examples: Input) -> np.ndarray:
     kind = examples.WhichOneof("kind")
     # Messages concatenated on the wire are merged: that is how the context's features reach every example.
     context = examples.example_list_with_context.context.SerializeToString() if kind != "example_list" else b""
@@ -262,17 +245,17 @@ def _serialized_examples(examples: input_pb2.Input) -> np.ndarray:
     return np.array([context + entry.SerializeToString() for entry in entries], object)
 
 
-def _classification(signature: SignatureDef, count: int, values: Outputs) -> classification_pb2.ClassificationResult:
+def _classification(signature: SignatureDef, count: int, values: Outputs) -> ClassificationResult:
     labels = scores = None
     if _CLASSES in signature.outputs:
-        labels = _checked_matrix(values[signature.outputs[_CLASSES].name], _CLASSES, tf.string, count)
+        labels = _checked_matrix(values[signature.outputs[_CLASSES].name], _CLASSES, DT_STRING, count)
     if _SCORES in signature.outputs:
-        scores = _checked_matrix(values[signature.outputs[_SCORES].name], _SCORES, tf.float32, count)
+        scores = _checked_matrix(values[signature.outputs[_SCORES].name], _SCORES, DT_FLOAT, count)
     if labels is not None and scores is not None and labels.shape[1] != scores.shape[1]:
         raise invalid_argument(
             f"Tensors class and score should match in dim_size(1). Got {labels.shape[1]} vs. {scores.shape[1]}"
         )
-    result = classification_pb2.ClassificationResult()
+    result = ClassificationResult()
     for row in range(count):
         classifications = result.classifications.add()
         for column in range((labels if labels is not None else scores).shape[1]):
@@ -284,19 +267,18 @@ def _classification(signature: SignatureDef, count: int, values: Outputs) -> cla
     return result
 
 
-def _checked_matrix(value: np.ndarray, alias: str, dtype: tf.DType, count: int) -> np.ndarray:
+def _checked_matrix(value: np.ndarray, alias: str, dtype: int, count: int) -> np.ndarray:
     value = np.asarray(value)
     if value.ndim != 2:
         raise invalid_argument(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(value)}")
-    actual = tf.as_dtype(value.dtype)
-    if actual != dtype:
-        raise invalid_argument(f"Expected {alias} Tensor of {_enum_name(dtype)}. Got: {_enum_name(actual)}")
+    if type_number(value.dtype) != dtype:
+        raise invalid_argument(f"Expected {alias} Tensor of {DATA_TYPES[dtype]}. Got: {_enum_name(value)}")
     if len(value) != count:
         raise invalid_argument(f"Expected {alias} output batch size of {count}. Got: {len(value)}")
     return value
 
 
-def _regression(signature: SignatureDef, count: int, values: Outputs) -> regression_pb2.RegressionResult:
+def _regression(signature: SignatureDef, count: int, values: Outputs) -> RegressionResult:
     value = np.asarray(values[signature.outputs[_OUTPUTS].name])
     if not (value.ndim == 1 or (value.ndim == 2 and value.shape[1] == 1)):
         raise invalid_argument(
@@ -304,10 +286,9 @@ def _regression(signature: SignatureDef, count: int, values: Outputs) -> regress
         )
     if len(value) != count:
         raise invalid_argument(f"Input batch size did not match output batch size: {count} vs. {len(value)}")
-    dtype = tf.as_dtype(value.dtype)
-    if dtype != tf.float32:
-        raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(dtype)}")
-    result = regression_pb2.RegressionResult()
+    if type_number(value.dtype) != DT_FLOAT:
+        raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(value)}")
+    result = RegressionResult()
     for number in value.reshape(-1).tolist():
         result.regressions.add(value=number)
     return result
@@ -331,5 +312,5 @@ def _shape(value: np.ndarray) -> str:
     return "[" + ",".join(map(str, value.shape)) + "]"
 
 
-def _enum_name(dtype: tf.DType) -> str:
-    return types_pb2.DataType.Name(dtype.as_datatype_enum)
+def _enum_name(value: np.ndarray) -> str:
+    return DATA_TYPES[type_number(value.dtype)]

@@ -9,13 +9,12 @@ from serving.client import Connection
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import OPEN_PORTS, ServerOptions
-from serving.model_server.grpc_server import GrpcServer
-from serving.model_server.rest import RestApi
-from serving.model_server.rest_server import RestServer
+from serving.model_server.grpc.server import GrpcServer
+from serving.model_server.rest.api import RestApi
+from serving.model_server.rest.server import RestServer
 from serving.model_server.status import StatusError, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import MonitoringConfig
-from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -160,12 +159,9 @@ def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     # No alarm (B104): the address is compared, not bound.
     host = "127.0.0.1" if options.address("grpc") == "0.0.0.0" else options.address("grpc")  # nosec B104
     host = f"[{host}]" if ":" in host else host
-    try:
-        known = keys.Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None
-        gateway = service.GatewayOptions(Connection(f"{host}:{options.port}", attempts=2), models, known)
-        return server.GatewayServer(gateway, options.bind_address, options.gateway_port)
-    except UserError as error:
-        raise invalid_argument(str(error)) from error
+    known = keys.Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None
+    gateway = service.GatewayOptions(Connection(f"{host}:{options.port}", attempts=2), models, known)
+    return server.GatewayServer(gateway, options.bind_address, options.gateway_port)
 
 
 def _metrics_path(options: ServerOptions) -> str | None:

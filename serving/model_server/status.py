@@ -1,9 +1,10 @@
 """The server's error type."""
 
-import tensorflow as tf
 from grpc import StatusCode
 
-_BY_NUMBER = {code.value[0]: code for code in StatusCode}
+from tfrecords.base.errors import UserError
+
+BY_NUMBER = {code.value[0]: code for code in StatusCode}
 _MAX_MESSAGE_LENGTH = 1024
 
 
@@ -34,11 +35,11 @@ def not_found(message: str) -> StatusError:
 
 
 def as_status_error(error: BaseException) -> StatusError:
-    """Converts any error to a StatusError, with TensorFlow's own code or INTERNAL."""
+    """Converts any error to a StatusError."""
     if isinstance(error, StatusError):
         return error
-    if isinstance(error, tf.errors.OpError):
-        return StatusError(_BY_NUMBER.get(error.error_code, StatusCode.UNKNOWN), error.message)
+    if isinstance(error, UserError):
+        return invalid_argument(str(error))
     if isinstance(error, MemoryError):
         return StatusError(StatusCode.RESOURCE_EXHAUSTED, "out of memory")
     return StatusError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}")

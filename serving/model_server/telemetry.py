@@ -5,11 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from prometheus_client import Counter, Histogram
-from tensorflow_serving.apis import model_pb2
 
 from serving.access_log import AccessLog
-from serving.model_server.status import invalid_argument
-from tfrecords.base.errors import UserError
+from serving.wire.protos import ModelSpec
 
 # By path, as TensorFlow names it: "/tensorflow/serving/request_count".
 METRICS: dict[str, Counter | Histogram] = {}
@@ -141,15 +139,10 @@ class RequestLog:
     """The access log of requests."""
 
     def __init__(self, path: str):
-        try:
-            self._log = AccessLog(path)
-        except UserError as error:
-            raise invalid_argument(str(error)) from error
+        self._log = AccessLog(path)
         self.close, self.reopen = self._log.close, self._log.reopen
 
-    def write(
-        self, entrypoint: str, call: str, spec: model_pb2.ModelSpec, status: str, seconds: float, request_id: str
-    ) -> None:
+    def write(self, entrypoint: str, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str) -> None:
         self._log.write(
             request_id=request_id,
             entrypoint=entrypoint,

@@ -1,10 +1,9 @@
-"""Runs a SavedModel, or a model on a server, on files of rows, and writes the answers in order.
+"""Runs an exported model, or one on a server, on files of rows, and writes the answers in order.
 
 python -m serving.score --model=models/sst2 --input='rows/*.jsonl' --output_dir=scores
 python -m serving.score --target=127.0.0.1:8500 --model=sst2 --input='rows/*.jsonl' --output_dir=scores
 """
 
-import os
 from dataclasses import dataclass
 
 from serving.client.settings import TLS_FLAGS, ConnectionSettings
@@ -12,6 +11,7 @@ from serving.client.tasks import DEFAULT, WITH_OPTIONS
 from serving.score.job import score
 from serving.score.models import ModelSource
 from serving.score.tables import FORMATS
+from tfrecords.base.cpu import cores
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
@@ -22,9 +22,7 @@ from tfrecords.runners import RUNNERS
 class ScoringSettings(ConnectionSettings):
     """The command's flags."""
 
-    model: str = setting(
-        help="folder of a SavedModel that takes text, or of its versions; with --target the model's name"
-    )
+    model: str = setting(help="folder of an export that takes text, or of its versions; with --target the model's name")
     target: str = setting("", help="HOST:PORT of a model server's gRPC port; empty: the model is loaded here")
     version: int | None = setting(None, help="version of a model behind --target; left out: the newest", at_least=1)
     signature: str = setting("serving_default", help="signature to call")
@@ -62,14 +60,14 @@ def main(settings: ScoringSettings) -> None:
         raise UserError(
             "--prompt_name and --truncate_left are for the signature serving_default; leave out --signature"
         )
-    ray, cores = settings.runner == "ray", len(os.sched_getaffinity(0))
+    ray = settings.runner == "ray"
     source = ModelSource(
         settings.model,
         settings.connection() if settings.target else "",
         settings.version,
         WITH_OPTIONS if any(options.values()) else settings.signature,
         # Ray lends a task one core.
-        threads=1 if ray else 0 if settings.workers == 1 else max(1, cores // settings.workers),
+        threads=1 if ray else 0 if settings.workers == 1 else max(1, cores() // settings.workers),
         timeout_s=settings.timeout_s,
         options=tuple(options.items()) if any(options.values()) else (),
     )

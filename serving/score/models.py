@@ -1,4 +1,4 @@
-"""A job's model: a SavedModel in this process, or a model of a server."""
+"""A job's model: a SavedModel or LiteRT version in this process, or a model of a server."""
 
 import functools
 from collections.abc import Sequence
@@ -12,10 +12,13 @@ import numpy as np
 from serving.client import Client, Connection, ServingError
 from serving.client.messages import Arrays, plain
 from serving.client.tasks import constant
+from serving.lite.description import FILE as LITERT
 from serving.wire.tensors import DT_STRING
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import start_tensorflow
+
+_SAVED_MODEL = "saved_model.pb"
 
 
 class Refused(Exception):
@@ -27,10 +30,10 @@ class ModelSource:
     """The model and its options.
 
     Attributes:
-        model: a SavedModel's folder, or a model's name at `target`.
+        model: the folder of a SavedModel or LiteRT version, or a model's name at `target`.
         target: HOST:PORT of a gRPC port, or a Connection; "": load the model here.
         version: version of a server's model.
-        threads: number for a model loaded here; 0: TensorFlow's choice.
+        threads: number for a model loaded here; 0: all cores.
         options: see serving.client.tasks.OPTIONS.
         timeout_s: seconds per batch.
         has_begun: whether a job began with this version of a server's model.
@@ -65,24 +68,34 @@ class ScoringModel(Protocol):
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    model = _Served(source) if source.target else _Loaded(source)
+    model = _Served(source) if source.target else _load(source)
     return _WithOptions(model, source) if source.options else model
+
+
+def _load(source: ModelSource) -> ScoringModel:
+    if (Path(source.model) / _SAVED_MODEL).is_file():
+        return _Loaded(source)
+    from serving.score.litert import LiteScoringModel
+
+    return LiteScoringModel(source)
 
 
 def version_folder(model: str) -> Path:
     """Returns the folder itself, or the folder of its highest version."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
-        if (folder / "saved_model.pb").is_file():
+        if any((folder / name).is_file() for name in (_SAVED_MODEL, LITERT)):
             return folder
-    raise UserError(f"--model={model} holds no SavedModel; export one: python -m serving.export --inputs=text")
+    raise UserError(f"--model={model} holds no version of a model; export one: python -m serving.export --inputs=text")
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:
-    """Describes a SavedModel, to detect its replacement."""
+    """Describes a version, to detect its replacement."""
     weights = folder / "variables" / "variables.data-00000-of-00001"
     stamp = [weights.stat().st_size, weights.stat().st_mtime_ns] if weights.exists() else []
-    return {"folder": str(folder.resolve()), "sha256": files.sha256(folder / "saved_model.pb"), "weights": stamp}
+    # A LiteRT version's description has the hashes of its files.
+    graph = next(folder / name for name in (_SAVED_MODEL, LITERT) if (folder / name).is_file())
+    return {"folder": str(folder.resolve()), "sha256": files.sha256(graph), "weights": stamp}
 
 
 class _Loaded:

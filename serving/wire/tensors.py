@@ -6,14 +6,14 @@ tensorflow/core/framework/types.proto; fields: tensor.proto.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from serving.wire.protos import TensorProto
 from tfrecords.base.errors import UserError
 
-DT_STRING = 7
+DT_FLOAT, DT_INT32, DT_STRING = 1, 3, 7
 # bfloat16 (14) has no numpy type.
 _DT_BFLOAT16 = 14
 _NUMPY_TYPES = {
@@ -52,19 +52,29 @@ def type_name(number: int) -> str:
     return names.get(number) or (np.dtype(_NUMPY_TYPES[number]).name if number in _NUMPY_TYPES else f"DT_{number}")
 
 
-def numpy_type(number: int) -> np.dtype:
-    """Returns the numpy type for a DataType, object for strings; UserError if numpy has none."""
+def type_number(dtype: np.dtype | type) -> int:
+    """Returns the DataType of a numpy type; UserError if there is none."""
+    dtype = np.dtype(dtype).newbyteorder("=")
+    if dtype.kind in "OSU":
+        return DT_STRING
+    number = _DT_BFLOAT16 if dtype.name == "bfloat16" else _NUMBERS.get(dtype)
+    if number is None:
+        raise UserError(f"numpy type {dtype} has no TensorFlow twin; convert the array first")
+    return number
+
+
+def numpy_type(number: int, bfloat16: np.dtype | type | None = None) -> np.dtype:
+    """Returns the numpy type for a DataType, object for strings; UserError if numpy has none.
+
+    `bfloat16` is the type for bfloat16, which numpy lacks.
+    """
     number = base_type(number)
     if number == DT_STRING:
         return np.dtype(object)
-    if number not in _NUMPY_TYPES:
+    found = bfloat16 if number == _DT_BFLOAT16 else _NUMPY_TYPES.get(number)
+    if found is None:
         raise UserError(f"tensors of type {type_name(number)} cannot be sent from numpy")
-    return np.dtype(_NUMPY_TYPES[number])
-
-
-def has_numpy_type(number: int) -> bool:
-    """Returns whether `to_numpy` reads this DataType."""
-    return number == DT_STRING or number in _VALUE_FIELDS
+    return np.dtype(found)
 
 
 def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.ndarray:
@@ -177,10 +187,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
         _fill_header(tensor, DT_STRING, array.shape)
         tensor.string_val.extend([_as_bytes(item) for item in array.ravel().tolist()])
         return
-    number = _number(array.dtype.newbyteorder("="))
-    if number is None:
-        raise UserError(f"numpy type {array.dtype} has no TensorFlow twin; convert the array first")
-    _fill_header(tensor, number, array.shape)
+    _fill_header(tensor, type_number(array.dtype), array.shape)
     tensor.tensor_content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
@@ -207,11 +214,6 @@ def _as_bytes(item: str | bytes) -> bytes:
     raise UserError(f"a string tensor cannot hold {item!r}; give str or bytes")
 
 
-def _number(dtype: np.dtype) -> int | None:
-    number = _NUMBERS.get(dtype)
-    return _DT_BFLOAT16 if number is None and dtype.name == "bfloat16" else number
-
-
 def _fill_header(tensor: TensorProto, number: int, shape: tuple[int, ...]) -> None:
     tensor.dtype = number
     tensor.tensor_shape.SetInParent()
@@ -219,19 +221,14 @@ def _fill_header(tensor: TensorProto, number: int, shape: tuple[int, ...]) -> No
         tensor.tensor_shape.dim.add(size=size)
 
 
-def named_tensors(
-    field: int,
-    values: Mapping[str, np.ndarray],
-    as_content: bool = False,
-    other: Callable[[np.ndarray], TensorProto] | None = None,
-) -> bytes:
+def named_tensors(field: int, values: Mapping[str, np.ndarray], as_content: bool = False) -> bytes:
     """Serializes a `map<string, TensorProto>` field, and copies the data once, not three times.
 
-    `as_content` writes numbers as tensor_content, not *_val. `other` converts arrays of types unknown here.
+    `as_content` writes numbers as tensor_content, not *_val.
     """
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():
-        tensor = _wire_pieces(np.asarray(value), as_content, other)
+        tensor = _wire_pieces(np.asarray(value), as_content)
         tensor_size = sum(map(len, tensor))
         key = name.encode()
         entry = [_wire_header(1, len(key)), key, _wire_header(2, tensor_size)]
@@ -239,10 +236,8 @@ def named_tensors(
     return b"".join(pieces)
 
 
-def _wire_pieces(value: np.ndarray, as_content: bool, other: Callable | None) -> list[bytes | memoryview]:
-    number = DT_STRING if value.dtype.kind in "OSU" else _number(value.dtype)
-    if number is None:
-        return [other(value).SerializeToString()]
+def _wire_pieces(value: np.ndarray, as_content: bool) -> list[bytes | memoryview]:
+    number = type_number(value.dtype)
     tensor = TensorProto()
     _fill_header(tensor, number, value.shape)
     if number == DT_STRING:

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from albert_tf import run_evaluation
-from albert_tf.loading.answers import similarity
 from albert_tf.suites.sets import find_sets
 from tests.albert_tf.refusals import lines, refused
 from tests.albert_tf.search_model import TEXTS, made
+from tfrecords.answers.numbers import similarity
 
 STS = "sentence1,sentence2,score\na,b,1.5\nb,c,3\nc,a,2\n"
 

@@ -4,7 +4,7 @@ import re
 
 from serving.gateway.metrics import Metrics
 from serving.gateway.openapi import GETS
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from serving.model_server import telemetry
 from tests.docs.pages import DOCS, ROOT
 

@@ -1,129 +1,327 @@
-"""A LiteRT file answers as its Keras model, holds every weight once, and our server serves it."""
+"""A LiteRT version answers as its Keras model: every head, family and arithmetic; and it is written whole or not."""
+
+import dataclasses
+import json
+import os
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 
-from albert_tf.checkpoints.formats import save_keras
-from serving.check import TOLERANCES, Tolerance, compare, expected_answers
-from serving.litert import LiteRtSettings, write
-from serving.litert_file import convert, run_file
-from serving.model_server.tflite_model import TfLiteModel
+import albert_tf
+from albert_tf.loading.loaded import Loaded
+from albert_tf.models.heads import POOLINGS
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from serving.check import TOLERANCES, Tolerance, compare
+from serving.export import ExportSettings
+from serving.exportable import ExportOptions
+from serving.lite import description
+from serving.lite.metadata import stored_signatures
+from serving.litert import converter, writing
+from serving.litert.converter import check_model, convert, lite_exportable
+from serving.manifest import versions_of
+from tests.serving.conftest import FAMILIES, write_export
 from tests.serving.inference.encoders import GATED, MODERN
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-INPUTS = {
-    "input_ids": np.random.default_rng(1).integers(5, 40, (3, 12), np.int32),
-    "lengths": np.array([12, 5, 1], np.int32),
+# TensorFlow leaves kernels of less than 1,024 numbers in float32.
+WIDE = {"hidden_size": 64, "intermediate_size": 128}
+# The families of the guide's table, and architectures.
+KINDS = {
+    "ALBERT": {},
+    "BERT": {"sharing": "none", "embedding_size": 64, "hidden_act": "gelu_erf"},
+    "RoBERTa": FAMILIES["roberta"] | {"embedding_size": 64},
+    "MPNet": {"relative_attention_num_buckets": 32, "sharing": "none", "position_offset": 2, "type_vocab_size": 1},
+    "windows": {"attention_window": 3, "global_attention_every": 2, "num_hidden_layers": 4},
+    "rotary": MODERN | GATED,
+    "signals": {"step_signal": "learned", "depth_lora_rank": 2, "depth_plan": "1+1x2", "num_hidden_layers": 3},
 }
-NEAR = Tolerance(angle=1e-6, difference=1e-5)
+HEADS = (
+    "classifier", "regressor", "token classifier", "spans", "joint spans", "multiple choice", "embedder",
+    "cls embedder", "encoder", "pretrainer", "words alone",
+)  # fmt: skip
+QUICK = {
+    ("regressor", "BERT", "int8"), ("joint spans", "ALBERT", "float32"), ("pretrainer", "RoBERTa", "float32"),
+    ("token classifier", "rotary", "float32"), ("classifier", "windows", "float32"), ("embedder", "MPNet", "float32"),
+}  # fmt: skip
+NEAR = {"float32": Tolerance(1e-6, 2e-5), "int8": TOLERANCES["int8"]}
+LENGTHS = np.array([12, 5, 1], np.int32)
 
 
-@pytest.fixture
-def answer(tmp_path):
-    def answer(content: bytes, inputs: dict) -> dict[str, np.ndarray]:
-        (tmp_path / "model.tflite").write_bytes(content)
-        return run_file(tmp_path / "model.tflite", inputs)
-
-    return answer
-
-
-HEADS = ["classifier", "regressor", "embedder", "cls embedder", "encoder", "pretrainer"]
+def asked(exportable, answer_rows=3):
+    """Inputs of three padded rows; what stands behind a row is anything."""
+    random, shape = np.random.default_rng(1), (answer_rows, 12)
+    real = np.arange(12) < LENGTHS[:, None]
+    values = {
+        "input_ids": random.integers(5, 40, shape, np.int32),
+        "segment_ids": random.integers(0, 2, shape, np.int32) * (exportable.encoder.config.type_vocab_size > 1),
+        "lengths": LENGTHS,
+        "positions": np.array([[1, 11], [4, 0], [0, 0]], np.int32),
+        "allowed": random.integers(0, 2, shape).astype(bool) & real,
+        "may_start": random.integers(0, 2, shape).astype(bool) & real,
+    }
+    values["allowed"][:, 0] = True
+    return {name: values[name] for name in converter.input_specs(exportable)}, real
 
 
 @pytest.mark.parametrize(
-    ("head", "length", "changes"),
+    ("head", "kind", "compute"),
     [
-        ("classifier", 12, {"num_hidden_groups": 2}),
-        ("embedder", None, {"sharing": "none", "hidden_act": "gelu_erf", "num_hidden_layers": 2}),
-        ("pretrainer", None, MODERN | GATED),
-        *(pytest.param(head, length, {}, marks=pytest.mark.slow) for head in HEADS for length in (12, None)),
-        pytest.param("classifier", None, {"position_type": "rotary"}, marks=pytest.mark.slow),
+        pytest.param(*cell, marks=() if cell in QUICK else pytest.mark.slow("litert"))
+        for cell in [(head, kind, compute) for head in HEADS for kind in KINDS for compute in ("float32", "int8")]
     ],
 )
-def test_answers_equal_the_keras_model(make_model, answer, head, length, changes):
-    model = make_model(head, **{"num_hidden_layers": 4} | changes)
-    compare(expected_answers(model, INPUTS), answer(convert(model, length=length), INPUTS), NEAR)
+def test_rows_of_different_lengths_are_answered_as_by_the_keras_model(make_model, head, kind, compute):
+    model = make_model(head, **WIDE | KINDS[kind])
+    exportable = lite_exportable(model, ExportOptions(48))
+    content, outputs = convert(exportable, compute)
+    inputs, real = asked(exportable)
+    runner = Interpreter(model_content=content).get_signature_runner()
+    answers = runner(**inputs)
+    assert answers.keys() == outputs.keys()
+    expected = exportable.lite_expected(model, inputs, answers)
+    assert answers.keys() - expected.keys() <= {"start_index"}
+    # Vectors of padding are anything.
+    for found in (answers, expected):
+        if exportable.lite_description().kind in ("tags", "spans") and "logits" in answers:
+            found["logits"] = found["logits"] * real[:, :, None]
+        if "start_index" in answers:
+            begins_inside = answers["start_index"] < LENGTHS[:, None]
+            found["end_log_probs"] = found["end_log_probs"] * begins_inside[:, :, None]
+    differences = compare(expected, answers, NEAR[compute])
+    assert compute == "float32" or max(differences.values()) > 1e-5
+    # Alone, and without padding.
+    for row, length in enumerate(LENGTHS):
+        alone = {name: values[row : row + 1] for name, values in inputs.items()}
+        alone = {name: values[:, :length] if values.shape[1:] == (12,) else values for name, values in alone.items()}
+        alone |= {"positions": np.zeros((1, 1), np.int32)} if "positions" in inputs else {}
+        found = runner(**alone)
+        expected = exportable.lite_expected(model, alone, found)
+        compare(expected, found, NEAR[compute])
 
 
-def test_one_file_takes_rows_of_any_length_and_padding_does_not_matter(make_model, answer):
-    model = make_model("regressor")
-    content = convert(model)
-    padded = answer(content, INPUTS)
-    compare(expected_answers(model, INPUTS), padded, NEAR)
-    for row, length in enumerate(INPUTS["lengths"]):
-        alone = {"input_ids": INPUTS["input_ids"][row : row + 1, :length], "lengths": INPUTS["lengths"][row : row + 1]}
-        for name, values in answer(content, alone).items():
-            np.testing.assert_allclose(values[0], padded[name][row], atol=1e-5)
-    with pytest.raises(RuntimeError, match="gather"):
-        answer(content, {"input_ids": np.ones((1, 49), np.int32), "lengths": np.array([49], np.int32)})
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_poolings(make_model, pooling):
+    model = AlbertSentenceEmbedder(make_model("encoder"), pooling=pooling)
+    exportable = lite_exportable(model, ExportOptions(48, dimensions=5))
+    inputs, _ = asked(exportable)
+    answers = Interpreter(model_content=convert(exportable)[0]).get_signature_runner()(**inputs)
+    assert answers["embedding"].shape == (3, 5)
+    compare(exportable.lite_expected(model, inputs, answers), answers, NEAR["float32"])
 
 
-@pytest.mark.parametrize(
-    ("compute", "bytes_per_weight"), [pytest.param("float32", 4, marks=pytest.mark.slow), ("int8", 1)]
-)
-def test_the_file_does_not_grow_with_depth(make_model, compute, bytes_per_weight):
-    wide = {"hidden_size": 128, "intermediate_size": 512}
-    models = [make_model("classifier", num_hidden_layers=layers, **wide) for layers in (3, 5)]
-    shallow, deep = (len(convert(model, compute)) for model in models)
+def test_the_search_of_joint_spans_begins_where_answers_may_start(make_model):
+    model = make_model("joint spans")
+    model.start_top = 2
+    exportable = lite_exportable(model, ExportOptions(48))
+    inputs, _ = asked(exportable)
+    inputs["may_start"][:] = inputs["allowed"][:] = False
+    inputs["may_start"][:, [0, 3]] = inputs["allowed"][:, [0, 3, 4, 6]] = True
+    answers = Interpreter(model_content=convert(exportable)[0]).get_signature_runner()(**inputs)
+    assert {tuple(sorted(row)) for row in answers["start_index"].tolist()} == {(0, 3)}
+
+
+def test_a_file_names_its_signatures_for_tensorflow_serving(make_model):
+    exportable = lite_exportable(make_model("pretrainer"), ExportOptions(48))
+    content, _ = convert(exportable)
+    stored = {name: SignatureDef.FromString(message) for name, message in stored_signatures(content).items()}
+    assert {name: sorted(one.outputs) for name, one in stored.items()} == {
+        "serving_default": ["embedding", "pooled_output"],
+        "fill_mask": ["logits"],
+        "sentence_order": ["order_logits"],
+    }
+    interpreter = Interpreter(model_content=content)
+    inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
+    for one in stored.values():
+        assert one.inputs.keys() == converter.input_specs(exportable).keys()
+        for info in one.inputs.values():
+            assert [size.size for size in info.tensor_shape.dim] == inputs[info.name]["shape_signature"].tolist()
+            assert tf.as_dtype(info.dtype) == inputs[info.name]["dtype"]
+        outputs = {detail["name"] for detail in interpreter.get_output_details()}
+        assert {info.name for info in one.outputs.values()} <= outputs
+
+
+def test_the_file_does_not_grow_with_depth(make_model):
+    models = [make_model("classifier", num_hidden_layers=layers, hidden_size=128) for layers in (3, 5)]
+    shallow, deep = (len(convert(lite_exportable(model, ExportOptions(48)), "int8")[0]) for model in models)
     assert abs(deep - shallow) < 100
-    assert deep < bytes_per_weight * models[1].count_params() + 80_000
-
-
-@pytest.fixture
-def folder(tmp_path):
-    def folder(model, task: dict | None = None):
-        (tmp_path / "model").mkdir()
-        save_keras(model, tmp_path / "model/model.keras")
-        if task:
-            files.write_json(tmp_path / "model/task.json", task)
-        return str(tmp_path / "model")
-
-    return folder
-
-
-def test_command_writes_a_file_that_our_server_serves(make_model, folder, run_module, tmp_path):
-    # TensorFlow leaves kernels of less than 1024 numbers in float32.
-    model = make_model("classifier", hidden_size=64, intermediate_size=128)
-    path = folder(model, {"inputs": ["first", "second"], "labels": ["a", "b", "c"]})
-    made = run_module("serving.litert", f"--model={path}", f"--output={tmp_path}/1/model.tflite", "--compute=int8")
-    assert made.returncode == 0, made.stderr
-    assert "check: logits differs by at most" in made.stdout and "Warning" not in made.stderr
-    served = TfLiteModel(str(tmp_path / "1"), interpreters=1)
-    signature = served.signatures["serving_default"]
-    inputs = {name: values[:1] for name, values in INPUTS.items()}
-    inputs["segment_ids"] = inputs["input_ids"] % 2
-    feeds = {signature.inputs[name].name: values for name, values in inputs.items()}
-    (logits,) = served.run(feeds, [signature.outputs["logits"].name])
-    expected = expected_answers(model, inputs)
-    assert compare(expected, {"logits": logits}, TOLERANCES["int8"])["logits"] > 1e-5
-
-
-@pytest.mark.parametrize(
-    ("head", "changes", "message"),
-    [
-        ("spans", {}, "a AlbertSpanPredictor cannot be written for LiteRT; these can: AlbertClassifier, "),
-        ("classifier", {"output": "."}, "--output=. is a folder; name a file, such as model.tflite"),
-        ("classifier", {"compute": "bfloat16"}, "--compute=bfloat16 is unknown; choose one of float32, int8"),
-        ("classifier", {"max_seq_length": 49}, "--max_seq_length=49 must be from 1 to the 48 tokens"),
-    ],
-)
-def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, message):
-    settings = {"model": folder(make_model(head)), "output": str(tmp_path / "out/model.tflite")} | changes
-    with pytest.raises(UserError, match=message):
-        write(LiteRtSettings(**settings))
-    assert not list(tmp_path.glob("out/*"))
+    assert deep < models[1].count_params() + 90_000
 
 
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
         ({"halting": "act"}, "halting 'act'"),
-        ({"attention_window": 2}, "attention_window 2"),
         ({"position_type": "relative"}, "position_type 'relative'"),
         ({"equilibrium_solver": "anderson"}, "equilibrium_solver 'anderson'"),
     ],
 )
-def test_what_it_has_no_place_for_is_refused_by_name(make_model, changes, what):
-    with pytest.raises(UserError, match=f"^{what} is not written for LiteRT; export it with serving.export$"):
-        convert(make_model("encoder", **changes))
+def test_what_it_has_no_operations_for_is_refused_by_name(make_model, changes, what):
+    with pytest.raises(UserError, match=f"^{what} is not written for LiteRT; leave out --engine=litert$"):
+        check_model(make_model("encoder", **changes))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"compute": "bfloat16"}, "--engine=litert computes in float32 or int8, not in bfloat16"),
+        ({"compute": "auto"}, "--engine=litert computes in float32 or int8, not in auto"),
+        ({"warm_up_lengths": "8"}, "--warm_up_lengths is for --engine=tensorflow"),
+        ({"calibration_text": "lines.txt"}, "--calibration_text is for --engine=tensorflow"),
+        ({"check_numbers": True}, "--check_numbers is for --engine=tensorflow"),
+    ],
+)
+def test_flags_of_saved_models_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        ExportSettings("model", "out", engine="litert", **settings)
+
+
+@pytest.fixture(scope="module")
+def version(make_model, tokenizer, tmp_path_factory):
+    """A version of a classifier in 8 bits, by texts."""
+    model = make_model("classifier", **WIDE)
+    task = {"inputs": ["first", "second"], "labels": ["a", "b", "c"], "max_seq_length": 24}
+    folder = tmp_path_factory.mktemp("lite")
+    return write_export(folder, model, tokenizer, task, inputs="text", engine="litert", compute="int8")
+
+
+def test_a_version_describes_itself(version):
+    found, contents = description.read(version)
+    assert sorted(contents) == ["model.tflite", "tokenizer.json"] and versions_of(version.parent) == [version]
+    assert (found.answer.kind, found.answer.labels, found.answer.takes_pairs) == ("classes", ("a", "b", "c"), True)
+    assert (found.compute, found.limits.max_seq_length, found.model) == ("int8", 24, "AlbertClassifier")
+    assert 1e-5 < found.check["logits"] < 0.5
+    runner = Interpreter(model_content=contents["model.tflite"]).get_signature_runner()
+    loaded = albert_tf.load(version.parents[1])
+    for trial in found.trials:
+        rows = loaded.preprocessor().rows(*([text] for text in trial.texts))
+        assert trial.inputs["input_ids"] == tuple(rows.tokens["input_ids"][0].tolist())
+        answers = runner(**found.trial_inputs(trial))
+        np.testing.assert_allclose(answers["logits"].ravel(), trial.outputs["logits"], atol=1e-6)
+
+
+def test_an_export_for_ids_has_no_tokenizer(make_model):
+    loaded = Loaded(make_model("regressor"), None, {})
+    found, contents = description.read(loaded.export("lite", engine="litert"))
+    assert found.tokenizer is None and list(contents) == ["model.tflite"] and found.trials[0].texts == ()
+
+
+def test_answers_that_differ_leave_nothing(make_model, tokenizer, tmp_path, monkeypatch):
+    def compare(*arguments):
+        raise UserError("the export failed its check")
+
+    monkeypatch.setattr(writing, "compare", compare)
+    with pytest.raises(UserError, match="failed its check"):
+        write_export(tmp_path, make_model("regressor"), tokenizer, None, engine="litert")
+    assert not list((tmp_path / "exported").iterdir())
+
+
+@pytest.fixture
+def damaged(version, tmp_path):
+    """damaged(change): a copy of the version; `change` gets its folder, and the description's values to write."""
+
+    def make(change, with_hash=True):
+        folder = shutil.copytree(version, tmp_path / "1")
+        values = json.loads((folder / description.FILE).read_text())
+        change(folder, values)
+        if with_hash:
+            del values["sha256"]
+            values["sha256"] = description.digest(values)
+        files.write_json(folder / description.FILE, values)
+        return folder
+
+    return make
+
+
+def _set(*place, value):
+    def change(folder, values):
+        for key in place[:-1]:
+            values = values[key]
+        values[place[-1]] = value
+
+    return change
+
+
+NESTED = json.loads("[" * 400 + "]" * 400)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("format_version", value=2), "format_version 2"),
+        (_set("more", value=1), "other keys in it than model, "),
+        (_set("answer", "kind", value="guesses"), "kind 'guesses'"),
+        (_set("answer", "labels", value=[]), "labels of classes"),
+        (_set("answer", "labels", value=["a", 1, "c"]), "no str in /answer/labels"),
+        (_set("answer", "labels", value=NESTED), "no str in /answer/labels"),
+        (_set("answer", "labels", value=["a"]), "3 numbers for 1 classes"),
+        (_set("answer", "threshold", value=float("nan")), "nan in /answer/threshold"),
+        (_set("answer", "threshold", value=1), "no float in /answer/threshold"),
+        (_set("limits", "max_seq_length", value=0), "max_seq_length 0"),
+        (_set("limits", "max_seq_length", value=True), "no int in /limits/max_seq_length"),
+        (_set("inputs", "lengths", "dtype", value="object"), "dtype 'object'"),
+        (_set("files", value={"model.tflite": "0" * 64}), "no SHA-256 of 'tokenizer.json'"),
+        (_set("files", "../../secret", value="0" * 64), "a file '../../secret'"),
+        (_set("trials", 0, "inputs", "lengths", value=[10**30]), "a trial of another length"),
+        (_set("trials", 0, "inputs", "segment_ids", value=[1]), "a trial of 1 segment_ids"),
+        (_set("trials", 0, "inputs", "input_ids", 0, value=10**30), "a trial of unlikely input_ids"),
+        (_set("tokenizer", value=None), "a trial's texts"),
+        (_set("inputs", "more", value={"dtype": "bool", "shape": [-1]}), "the inputs .*, more"),
+        (_set("answer", "kind", value="words"), "labels of words"),
+        (_set("tokenizer", "cls_id", value=-1), "special id -1"),
+    ],
+)
+def test_a_lying_description_is_refused(damaged, change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        description.read(damaged(change))
+    assert "\n" not in str(caught.value)
+
+
+def _truncate(folder, values):
+    (folder / "model.tflite").write_bytes(b"TFL3")
+
+
+def _folder(folder, values):
+    (folder / "model.tflite").unlink()
+    (folder / "model.tflite").mkdir()
+
+
+def _pipe(folder, values):
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("compute", value="float32"), "a SHA-256 '.*' that is not its own"),
+        (_truncate, "'.*model.tflite' is damaged: its SHA-256 is not the one in litert.json"),
+        (_folder, "cannot read '.*model.tflite'"),
+        (_pipe, "'.*tokenizer.json' is no regular file"),
+    ],
+)
+def test_a_damaged_version_is_refused(damaged, change, message):
+    with pytest.raises(UserError, match=message):
+        description.read(damaged(change, with_hash=False))
+
+
+def test_a_description_is_read_as_it_was_written(version, tmp_path):
+    found, _ = description.read(version)
+    shutil.copytree(version, tmp_path / "1")
+    other = dataclasses.replace(found, answer=dataclasses.replace(found.answer, threshold=0.1 + 0.2))
+    description.write(tmp_path / "1", other)
+    assert description.read(tmp_path / "1")[0] == other
+
+
+def test_ids_that_the_tokenizer_lacks_are_no_words(make_model, tokenizer, tmp_path):
+    model = make_model("words alone", vocab_size=tokenizer.vocab_size + 7)
+    bias = model.masked_lm_head.output_bias
+    bias.assign(np.where(np.arange(bias.shape[0]) < tokenizer.vocab_size, bias, 99.0))
+    version = write_export(tmp_path, model, tokenizer, None, inputs="text", engine="litert")
+    assert description.read(version)[0].outputs["logits"].shape == (-1, -1, tokenizer.vocab_size)
+    ((words,),) = [answer for answer in albert_tf.load(tmp_path).predict(["the [MASK] of"])]
+    assert len(words) == 5 and all(word in tokenizer.pieces and share > 0 for word, share in words)

@@ -1,6 +1,7 @@
 """Reads the CPU's features from Linux."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 CPU_INFO = "/proc/cpuinfo"
@@ -32,3 +33,36 @@ def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
     """
     if has_only_avx2(cpu_info):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+def cores(root: Path = Path("/")) -> int:
+    """Returns the CPU cores that this process may use, by affinity and quotas of cgroups: rounded down, at least 1.
+
+    `root` is where the files of Linux are.
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([count, *_quotas(root)]))
+
+
+def _quotas(root: Path) -> Iterator[int]:
+    for line in _words_of(root / "proc/self/cgroup", "\n"):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # In a container the files of its own group are often at the top.
+        group = root / "sys/fs/cgroup" / controllers
+        for folder in (group / path.lstrip("/"), *(group / path.lstrip("/")).parents):
+            limits = _words_of(folder / "cpu.max") or [
+                word for name in ("quota", "period") for word in _words_of(folder / f"cpu.cfs_{name}_us")
+            ]
+            if len(limits) == 2 and limits[0].isdecimal():
+                yield int(limits[0]) // int(limits[1])
+            if folder == group:
+                break
+
+
+def _words_of(path: Path, separator: str | None = None) -> list[str]:
+    try:
+        return [word for word in path.read_text().split(separator) if word]
+    except OSError:
+        return []

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,11 @@ from typing import Any
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.version import VERSION
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
@@ -70,8 +74,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Locks a folder; if another process holds the lock, raises UserError, or waits if `wait`.
 
-    Has no effect on file systems without locks.
+    Has no effect on Windows, and on file systems without locks.
     """
+    if fcntl is None:
+        yield
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -111,8 +118,8 @@ def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
 
     Raises OSError if it is unreadable, UserError if it is larger, not a regular file, or a Git LFS pointer.
     """
-    # To open a pipe without a writer would wait for ever.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    # To open a pipe without a writer would wait for ever; Windows has none in folders.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise UserError(f"'{path}' is no regular file; give a file")
         size = os.fstat(file.fileno()).st_size

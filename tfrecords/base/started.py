@@ -30,8 +30,11 @@ def end_quietly_when_interrupted() -> None:
 
 
 def insist_when_interrupted() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt, and again every second, since TensorFlow swallows some."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    """Makes Ctrl-C raise KeyboardInterrupt, and again every second, since TensorFlow swallows some.
+
+    Windows has no alarms; there Ctrl-C is Python's.
+    """
+    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         shown = sys.unraisablehook
         # The exception is lost in a destructor or a callback, such as numba's, so it is raised again.
@@ -60,7 +63,7 @@ def is_interruption(error: BaseException | None) -> bool:
 def stop_insisting() -> None:
     """Stops the repeated KeyboardInterrupts of `insist_when_interrupted`."""
     # Another's alarm stays, such as that of a test's time limit.
-    if signal.getsignal(signal.SIGALRM) is _interrupt:
+    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is _interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.by_library import check_ids, lost_message, places_before_lowering
 
 # The file in a folder that describes this library's tokenizer.
 DESCRIPTION_FILE = "albert_tokenizer.json"
@@ -124,14 +125,7 @@ class Tokenizer(abc.ABC):
 
     def check_ids(self, ids: np.ndarray) -> None:
         """Raises UserError for an id without a row in the embedding table."""
-        if self.table_rows and ids.max(initial=0) >= self.table_rows:
-            raise UserError(self._lost_message(repr(self.pieces[ids.max()])))
-
-    def _lost_message(self, found: str) -> str:
-        return (
-            f"a text holds {found}, an added token, for which the model's table of {self.table_rows} rows has none; "
-            "leave it out of the text, or enlarge the table with transformers (resize_token_embeddings)"
-        )
+        check_ids(ids, self.table_rows, self.id_to_piece)
 
     def _with(self, **values: bool | int) -> Self:
         # copy.copy would make a tokenizer anew from its vocabulary.
@@ -144,15 +138,7 @@ class Tokenizer(abc.ABC):
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing lengthens İ."""
-        for row, text in enumerate(texts if self.lowers_first else ()):
-            if len(text.lower()) > len(text):
-                origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
-                own = offsets[row_splits[row] : row_splits[row + 1]]
-                ends = np.where(own[:, 1] > own[:, 0], origins[own[:, 1] - 1] + 1, 0)
-                own[:, 0] = np.append(origins, len(text))[own[:, 0]]
-                own[:, 1] = np.maximum(ends, own[:, 0])
-        return offsets
+        return places_before_lowering(texts, row_splits, offsets) if self.lowers_first else offsets
 
     @property
     def vocab_size(self) -> int:
@@ -212,7 +198,9 @@ class Tokenizer(abc.ABC):
         graph = self._graph()
         graph = LoweredInGraph(graph) if self.lowers_first else graph
         lost = [repr(token.content) for token in self.cut_tokens if 0 < self.table_rows <= token.id]
-        return CheckedInGraph(graph, self.table_rows, self._lost_message(" or ".join(lost))) if lost else graph
+        return (
+            CheckedInGraph(graph, self.table_rows, lost_message(" or ".join(lost), self.table_rows)) if lost else graph
+        )
 
     @abc.abstractmethod
     def _graph(self):

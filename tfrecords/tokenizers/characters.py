@@ -14,6 +14,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers import unicode_classes
+from tfrecords.tokenizers.by_library import BERT_CHINESE, is_sign
 
 # A separator that no step changes or produces.
 BETWEEN = "\u4dc0"
@@ -75,16 +76,6 @@ def split_by_bert() -> dict[str, str]:
 # An edge is one number, node | character | child: a step reads memory once.
 _CHARACTER_BITS, _CHILD_BITS = 21, 21
 _LARGEST_CHILD = (1 << _CHILD_BITS) - 1
-_CHINESE = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
 PAGE = 256
 # In an expansion, the character that is expanded; no code point is as large.
 ITSELF = 0x110000
@@ -120,7 +111,7 @@ class CharacterRules:
         if self.strip_accents:
             parts = unicodedata.normalize("NFD", normal)
             normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
-        return f" {normal} " if _within(code, _CHINESE) else normal
+        return f" {normal} " if _within(code, BERT_CHINESE) else normal
 
     @functools.cached_property
     def _changed(self) -> dict[str, str]:
@@ -134,7 +125,7 @@ class CharacterRules:
         """Puts blanks around a normalized character that is a word by itself."""
         if self.of_library:
             return self._split.get(character, character)
-        return f" {character} " if _is_punctuation(character) else character
+        return f" {character} " if is_sign(character) else character
 
     def changing(self) -> Iterable[int]:
         """Returns the code points that may change, except ranges that change as a whole."""
@@ -170,11 +161,6 @@ def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarra
 
 def _within(code: int, runs: Iterable[tuple[int, int]]) -> bool:
     return any(first <= code <= last for first, last in runs)
-
-
-def _is_punctuation(character: str) -> bool:
-    symbol = character.isascii() and character.isprintable() and not character.isalnum() and character != " "
-    return symbol or unicodedata.category(character).startswith("P")
 
 
 def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray, list[int]]:

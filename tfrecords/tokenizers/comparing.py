@@ -10,8 +10,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
-from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 SPECIAL = ("cls", "sep", "mask", "pad", "unk")
 # Texts that show how a tokenizer changes a text before it looks for pieces: case, accents, wide letters, ligatures.

@@ -9,10 +9,11 @@ import functools
 import itertools
 import re
 import unicodedata
-from typing import NamedTuple
 
 from sentencepiece import SentencePieceNormalizer, set_min_log_level
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.tokenizers.by_library import Blanks
 
 set_min_log_level(2)
 
@@ -77,17 +78,6 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
     return proto.SerializeToString(deterministic=True)
 
 
-class Blanks(NamedTuple):
-    """Regular expressions for whole texts that control blanks at both ends.
-
-    no_blank_before: matches texts that get no leading blank; "" leaves this to SentencePiece. last_blank: matches texts
-    whose last blank is a token; "" matches none.
-    """
-
-    no_blank_before: str
-    last_blank: str
-
-
 def blanks_of(model: bytes) -> Blanks | None:
     """Returns a serialized model's `Blanks`; None unless its rules come from a tokenizer.json."""
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
@@ -95,14 +85,14 @@ def blanks_of(model: bytes) -> Blanks | None:
     if flags is None:
         return None
     if not {"all_blanks", "last_blank"} & set(flags):
-        return Blanks("", "")
+        return Blanks()
     rules = {" ": " "} | {source: target for source, target in decompile(spec.precompiled_charsmap) if len(source) == 1}
     dropped = "".join(source for source, target in rules.items() if not target)
     dropped = f"[{re.escape(dropped)}]*" if dropped else ""
     begins = "".join(source for source, target in rules.items() if target.startswith(" "))
     ends = "".join(source for source, target in rules.items() if target.endswith(" "))
     if "all_blanks" in flags:
-        return Blanks(f"(?s:{dropped}([{re.escape(begins)}▁].*)?)", "")
+        return Blanks(f"(?s:{dropped}([{re.escape(begins)}▁].*)?)")
     return Blanks("", f"(?s:.*[{re.escape(ends)}]{dropped})")
 
 

@@ -8,8 +8,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json
-from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 # Special pieces that may be dropped: unused placeholders.
 _UNUSED = re.compile(r"\[unused_?\d+\]|<unused\d+>|madeupword\d+")

@@ -1,8 +1,6 @@
 """SentencePiece as in ALBERT, with its normalization, and commas after digits as separate pieces."""
 
-import itertools
 import os
-import re
 import string
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,8 +11,9 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.normalization import Blanks, blanks_of, own_rules, with_albert_normalization
-from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY, Blanks, SentencePieceLibrary
+from tfrecords.tokenizers.normalization import blanks_of, own_rules, with_albert_normalization
+from tfrecords.tokenizers.unigram import UnigramSegmenter, can_segment
 from tfrecords.tokenizers.unigram_file import as_tokenizer_json
 from tfrecords.tokenizers.words import is_spaced_letter
 
@@ -101,7 +100,7 @@ class SentencePieceTokenizer(Tokenizer):
 
         The piece without its comma is encoded with the same word boundary; the comma follows.
         """
-        if self._blanks is not None:  # The `tokenizers` library has no such rule.
+        if self.blanks is not None:  # The `tokenizers` library has no such rule.
             return {}
         return {
             token_id: self._encode_inside(piece[:-1]) + [self._processor.piece_to_id(",")]
@@ -126,60 +125,22 @@ class SentencePieceTokenizer(Tokenizer):
         return UnigramSegmenter(proto, self._digit_comma_table) if can_segment(proto) else None
 
     @cached_property
-    def _blanks(self) -> Blanks | None:
+    def blanks(self) -> Blanks | None:
         return blanks_of(self.vocabulary)
+
+    @cached_property
+    def _library(self) -> SentencePieceLibrary:
+        return SentencePieceLibrary(self._processor, self.digit_comma_splits, self.blanks or Blanks())
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         texts = self.as_read(texts)
-        ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
-        return self._with_last_blanks(texts, ids, splits)[:2]
-
-    def _encode_by_library(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        texts = self._with_first_blanks(texts)
-        rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
-        splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
-        return expand(ids, splits, *self._digit_comma_table)
+        if self._segmenter is None:
+            return self._library.encode_batch(texts)
+        return self._library.with_last_blanks(texts, *self._segmenter.encode(texts))[:2]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        texts, written = self.as_read(texts), texts
-        longer = self._with_first_blanks(texts)
-        rows = self._processor.encode(longer, return_type="offset_mapping") if len(texts) else []
-        splits = np.cumsum([0] + [len(row["ids"]) for row in rows], dtype=np.int64)
-        ids = np.fromiter(itertools.chain.from_iterable(row["ids"] for row in rows), np.int32, splits[-1])
-        pairs = itertools.chain.from_iterable(itertools.chain.from_iterable(row["offsets"] for row in rows))
-        offsets = np.fromiter(pairs, np.int32, 2 * splits[-1]).reshape(-1, 2)
-        parts = np.diff(self._digit_comma_table[1])[ids]
-        ends, cut = np.cumsum(parts), parts > 1
-        offsets = np.repeat(offsets, parts, axis=0)
-        offsets[np.repeat(cut, parts), 1] -= 1
-        commas = ends[cut] - 1
-        offsets[commas] = offsets[commas, 1:] + [0, 1]
-        ids, splits = expand(ids, splits, *self._digit_comma_table)
-        before = np.array([len(one) - len(text) for one, text in zip(longer, texts)], np.int32)
-        offsets = np.maximum(offsets - np.repeat(before, np.diff(splits))[:, None], 0)
-        ids, splits, offsets = self._with_last_blanks(texts, ids, splits, offsets)
-        return ids, splits, self.as_written(written, splits, offsets)
-
-    def _with_first_blanks(self, texts: Sequence[str]) -> list[str]:
-        if self._blanks is None or not self._blanks.no_blank_before:
-            return list(texts)
-        has_none = re.compile(self._blanks.no_blank_before).fullmatch
-        return [text if has_none(text) else f" {text}" for text in texts]
-
-    def _with_last_blanks(
-        self, texts: Sequence[str], ids: np.ndarray, splits: np.ndarray, offsets: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        offsets = np.zeros((len(ids), 2), np.int32) if offsets is None else offsets
-        if self._blanks is None or not self._blanks.last_blank:
-            return ids, splits, offsets
-        is_last = re.compile(self._blanks.last_blank).fullmatch
-        more = np.array([bool(is_last(text)) for text in texts], bool)
-        ends = splits[1:][more]
-        places = [(len(text) - 1, len(text)) for text, one in zip(texts, more) if one]
-        ids = np.insert(ids, ends, self._processor.piece_to_id(WORD_BOUNDARY)).astype(np.int32)
-        offsets = np.insert(offsets, ends, np.array(places, np.int32).reshape(-1, 2), axis=0)
-        return ids, splits + np.append(0, np.cumsum(more)), offsets
+        ids, splits, offsets = self._library.encode_with_offsets(self.as_read(texts))
+        return ids, splits, self.as_written(texts, splits, offsets)
 
     def published_files(self) -> dict[str, bytes]:
         if not self.is_of_fairseq:
@@ -193,7 +154,7 @@ class SentencePieceTokenizer(Tokenizer):
         from tfrecords.tokenizers.in_graph import SentencePieceInGraph
 
         blank_id = self._processor.piece_to_id(WORD_BOUNDARY)
-        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
+        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self.blanks, blank_id)
 
 
 def _starts_word(piece: str) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.compiled import compiled
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.characters import build_trie, child
 from tfrecords.tokenizers.normalization import decompile, library_flags, normalizer_of
 from tfrecords.tokenizers.word_cache import (
@@ -24,7 +25,6 @@ from tfrecords.tokenizers.word_cache import (
     record_at,
 )
 
-WORD_BOUNDARY = "▁"
 # unigram_model.cc: what an unknown character costs below the rarest piece.
 _UNKNOWN_PENALTY = 10.0
 _PIECE = model_pb2.ModelProto.SentencePiece
@@ -88,24 +88,6 @@ def can_segment(proto: model_pb2.ModelProto) -> bool:
 @functools.lru_cache(maxsize=8)
 def _replaced_characters(charsmap: bytes) -> frozenset[str]:
     return frozenset(character for source, _ in decompile(charsmap) for character in source)
-
-
-@compiled
-def expand(ids, row_splits, values, table_splits):
-    """Replaces each id by its row of a ragged table; returns ids and new row_splits."""
-    size = 0
-    for token_id in ids:
-        size += table_splits[token_id + 1] - table_splits[token_id]
-    out = np.empty(size, np.int32)
-    splits = np.zeros(len(row_splits), np.int64)
-    count = 0
-    for row in range(len(row_splits) - 1):
-        for token_id in ids[row_splits[row] : row_splits[row + 1]]:
-            for at in range(table_splits[token_id], table_splits[token_id + 1]):
-                out[count] = values[at]
-                count += 1
-        splits[row + 1] = count
-    return out, splits
 
 
 @compiled

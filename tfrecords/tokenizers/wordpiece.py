@@ -134,14 +134,14 @@ class WordPieceTokenizer(Tokenizer):
                     f"tokenizer '{path}' has no line {piece}, it is not a WordPiece vocabulary; give one, or {BY_IDS}"
                 )
             setattr(self, f"{role}_id", self.piece_ids[piece])
-        self._characters = CharacterRules(
+        self.characters = CharacterRules(
             lower_case,
             (lower_case and not keep_accents) or rules.strip_accents,
             *(rules.clean, rules.chinese, rules.of_library),
         )
         added = [token for token in rules.added if token.content in self.piece_ids]
         self.cut_tokens = [dataclasses.replace(token, id=self.piece_ids[token.content]) for token in added]
-        self._cutter = TokenCutter(self.cut_tokens, self._characters, str(path)) if added else None
+        self._cutter = TokenCutter(self.cut_tokens, self.characters, str(path)) if added else None
         if any(len(token.content) >= rules.longest_word for token in self.cut_tokens):
             raise UnknownTokenizer(f"'{path}' adds a token of {rules.longest_word} or more characters")
 
@@ -177,7 +177,7 @@ class WordPieceTokenizer(Tokenizer):
         >>> WordPieceTokenizer("\\n".join(pieces).encode()).normalized("Café (1,5)")
         'cafe ( 1 , 5 )'
         """
-        return " ".join("".join(map(self._characters.all, text)).split())
+        return " ".join("".join(map(self.characters.all, text)).split())
 
     @cached_property
     def word_starts(self) -> np.ndarray:
@@ -225,7 +225,7 @@ class WordPieceTokenizer(Tokenizer):
         return ids, row_splits, self.as_written(texts, row_splits, offsets)
 
     def _encode(self, codes: np.ndarray, text_splits: np.ndarray, step: str) -> tuple[np.ndarray, ...]:
-        table = character_table(self._characters, step)
+        table = character_table(self.characters, step)
         return _encode(codes, text_splits, *table, *self._trie, self.unk_id, self.rules.longest_word)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -235,7 +235,7 @@ class WordPieceTokenizer(Tokenizer):
         from tfrecords.tokenizers.in_graph import WordPieceInGraph
 
         first, later = (self._cutter.first, self._cutter.later) if self._cutter else ([], [])
-        tables = [character_table(self._characters, step) for step in (("normal", "split") if later else ("all",))]
+        tables = [character_table(self.characters, step) for step in (("normal", "split") if later else ("all",))]
         return WordPieceInGraph(
             self._model_ids, self.pieces[self.unk_id], tables, self.rules.longest_word, first, later
         )

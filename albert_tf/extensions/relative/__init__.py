@@ -47,7 +47,7 @@ class Relative(Extension):
         untie_biases: whether each step of a shared block has its own position, content and segment biases.
     """
 
-    name, order = "relative", 5
+    name, order, for_litert = "relative", 5, False
     packs = False
     no_exits = "exits look at a row's first token, and [CLS] is the last"
     published = ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length")

@@ -6,11 +6,12 @@ import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers, write_answers
+from albert_tf.tasks.squad.answers import write_answers
 from albert_tf.tasks.squad.data import SquadExample, check_places, read_ids, read_squad, without
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
+from tfrecords.answers.spans import MAX_ANSWER_LENGTH, Answers, find_answers
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.squad.data import SquadExample, check_places
-from albert_tf.tasks.squad.edges import edges
-from albert_tf.tasks.truncation import Truncation
+from tfrecords.answers.edges import edges
+from tfrecords.answers.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -95,11 +95,6 @@ def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | N
     first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else None
-
-
-def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Returns the text of tokens `first` to `last`, stripped of `edges()`."""
-    return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 
 def _label(rows: SpanRows, examples: Sequence[SquadExample]) -> SpanRows:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_ids, read_squad, without
-from albert_tf.tasks.squad.windows import make_rows, text_of, token_span
+from albert_tf.tasks.squad.windows import make_rows, token_span
 from tests.albert_tf.refusals import lines
+from tfrecords.answers.spans import text_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.training import train_tokenizer

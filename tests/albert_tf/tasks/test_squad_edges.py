@@ -5,9 +5,10 @@ import json
 import pytest
 
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_squad
-from albert_tf.tasks.squad.edges import edges
 from albert_tf.tasks.squad.task import SquadTask
-from albert_tf.tasks.squad.windows import make_rows, text_of
+from albert_tf.tasks.squad.windows import make_rows
+from tfrecords.answers.edges import edges
+from tfrecords.answers.spans import text_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -7,14 +7,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.squad.answers import find_answers
 from albert_tf.tasks.squad.data import SquadExample
-from albert_tf.tasks.squad.edges import edges
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from serving.exportable.samples import whole_words
 from serving.exportable.spans import _with_texts, _without_edges
 from tests.serving.conftest import assert_close
+from tfrecords.answers.edges import edges
+from tfrecords.answers.spans import find_answers
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SPANS = {"max_seq_length": 24, "doc_stride": 5, "max_query_length": 8}

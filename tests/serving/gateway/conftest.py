@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from serving.client import Connection
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from serving.gateway.server import GatewayServer
 from serving.gateway.service import GatewayOptions
 from serving.wire import protos

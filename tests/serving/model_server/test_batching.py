@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import yaml
 from google.protobuf import text_format
 from hypothesis import given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from serving.model_server import batch_scheduler
 from serving.model_server.batch_scheduler import BatchScheduler
 from serving.model_server.batching import BatchingOptions, BatchingRunner
-from serving.model_server.status import StatusError
+from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import BatchingParameters
 from tests.serving.model_server.conftest import wait_for
 
@@ -29,6 +28,7 @@ class Batched:
 
     def __init__(self, parameters: str = "", answer=lambda feeds: [feeds["x"] * 2], threads: int = 1):
         self.runs, self.answer, self.scheduler = [], answer, BatchScheduler(threads)
+        self.signatures, self.close = {}, None
         self._gate, self._entered = threading.Event(), threading.Semaphore(0)
         self._gate.set()
         options = BatchingOptions.from_proto(text_format.Parse(parameters, BatchingParameters()))
@@ -178,7 +178,7 @@ def test_other_outputs_dtypes_and_ranks_never_share_a_batch():
 
 def test_a_graph_error_reaches_every_request_of_the_batch():
     def fail(feeds):
-        raise tf.errors.InvalidArgumentError(None, None, "boom")
+        raise invalid_argument("boom")
 
     first, second = Batched(answer=fail).ask((x(1),), (x(2),))
     assert str(first) == str(second) == "INVALID_ARGUMENT: boom"

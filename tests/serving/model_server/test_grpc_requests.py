@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow_serving.apis import predict_pb2
+from google.protobuf.message_factory import GetMessageClass
+from tensorflow_serving.apis import model_service_pb2, predict_pb2, prediction_service_pb2
 
-from serving.model_server.services import METHODS
 from serving.wire.tensors import named_tensors
 from tests.serving.model_server.conftest import predict_request, start, status_of
 from tests.serving.model_server.models import DTYPES
@@ -38,7 +38,13 @@ of_zoo = model_spec { name: "zoo" signature_name:
 LINES = [line for line in Path(__file__).with_name("grpc_requests.txt").read_text().splitlines() if line[0] != "#"]
 REQUESTS = [string.Template(line).substitute(PARTS).split(" | ") for line in LINES]
 DEFAULT = PARTS["default"]
-REQUEST_TYPES = {method.name: method.request_type for method in METHODS}
+# The wheel's own messages, not the server's.
+REQUEST_TYPES = {
+    method.name: GetMessageClass(method.input_type)
+    for file in (prediction_service_pb2, model_service_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
 
 
 def check(running, method: str, request: str, answer: str) -> None:
@@ -88,7 +94,7 @@ def test_every_dtype_comes_back_as_it_went(server, name):
     values = [[b"\xff\x00", b"", b"ab"]] if name == "string" else tf.cast([[1, 0, 3]], dtype).numpy()
     value = tf.make_tensor_proto(values, dtype)
     # Both of the server's readers are met: by way of its own writer, the values are in a list.
-    listed = named_tensors(1, {"y": tf.make_ndarray(value)}, other=tf.make_tensor_proto)
+    listed = named_tensors(1, {"y": tf.make_ndarray(value)})
     for sent in (value, predict_pb2.PredictResponse.FromString(listed).outputs["y"]):
         output = server.predictions.Predict(predict_request("zoo", name, x=sent)).outputs["y"]
         assert output.dtype == value.dtype

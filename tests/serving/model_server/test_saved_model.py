@@ -10,9 +10,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.model_server import servable
-from serving.model_server.servable import SavedModel, Servable, _quiet_deprecations
+from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError
+from serving.model_server.versions import saved_model
+from serving.model_server.versions.saved_model import SavedModel, _quiet_deprecations
+from serving.model_server.versions.servable import Servable
 from tests.serving.model_server.conftest import predict_request
 from tests.serving.model_server.models import edited
 
@@ -27,7 +29,7 @@ def test_missing_junk_and_wrong_tags(tmp_path, half_plus_two):
         SavedModel(str(tmp_path))
     assert caught.value.code.name == "DATA_LOSS"
     with pytest.raises(StatusError, match=r"Could not find meta graph def matching supplied tags: \{ serve gpu \}"):
-        SavedModel(str(half_plus_two / "00000123"), ["serve", "gpu"])
+        SavedModel(str(half_plus_two / "00000123"), ServerOptions(saved_model_tags="serve,gpu"))
 
 
 class Lookup(tf.Module):
@@ -75,7 +77,7 @@ def test_assets_outside_the_model_are_refused(with_asset, name):
 
 
 def test_a_closed_model_leaves_nothing_behind(half_plus_two, monkeypatch):
-    monkeypatch.setattr(servable, "gc", gc)
+    monkeypatch.setattr(saved_model, "gc", gc)
     model = SavedModel(str(half_plus_two / "00000123"))
     with pytest.raises(StatusError, match="nobody:0, specified in either feed_devices or fetch_devices was not found"):
         model.run({}, ["nobody:0"])
@@ -123,7 +125,8 @@ def test_two_loads_at_once_leave_the_log_as_it_was(caplog):
 class Recorder:
     """Answers every output with its own name; remembers what it was asked for."""
 
-    def __init__(self):
+    def __init__(self, **signatures):
+        self.signatures = signatures
         self.fetched = []
 
     def run(self, feeds, fetches, timeout=None):
@@ -142,8 +145,8 @@ def make_servable(outputs=10):
     other = meta_graph_pb2.SignatureDef()
     other.inputs["z"].name = "z:0"
     other.outputs["y0"].name = "y0:0"
-    recorder = Recorder()
-    return Servable("m", 1, {"other": other, "serving_default": signature}, recorder), recorder
+    recorder = Recorder(other=other, serving_default=signature)
+    return Servable("m", 1, recorder), recorder
 
 
 def test_combinations_of_outputs_are_bounded():

@@ -92,4 +92,4 @@ def test_a_version_that_is_warmed_up_does_not_hold_up_the_only_batch_thread(star
     # Afterwards its batches run on the thread that all share.
     assert wait_for(lambda: running.server.core._manager.available("default") == [2])
     with running.server.core._manager.use("default") as version:
-        assert version.servable._runner._scheduler is running.server.core._batching._scheduler
+        assert version.servable._model._scheduler is running.server.core._batching._scheduler

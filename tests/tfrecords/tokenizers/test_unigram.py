@@ -17,7 +17,7 @@ words = st.text(letters, max_size=60).map(lambda text: "".join(text.split()))
 
 
 def assert_as_the_library(tokenizer, texts):
-    assert split_rows(*tokenizer._segmenter.encode(texts)) == split_rows(*tokenizer._encode_by_library(texts))
+    assert split_rows(*tokenizer._segmenter.encode(texts)) == split_rows(*tokenizer._library.encode_batch(texts))
 
 
 @given(st.lists(words, max_size=4))
@@ -59,7 +59,7 @@ def test_threads_share_a_tokenizer(corpus_lines, tokenizer):
 def test_an_unknown_piece_costs_more_than_any_known_one(tokenizer):
     # Unknown characters side by side are one token; a word boundary parts them.
     unknown = tokenizer.unk_id
-    assert tokenizer.encode("中文 中") == tokenizer._encode_by_library(["中文 中"])[0].tolist()
+    assert tokenizer.encode("中文 中") == tokenizer._library.encode_batch(["中文 中"])[0].tolist()
     assert tokenizer.encode("中文 中").count(unknown) == 2
 
 

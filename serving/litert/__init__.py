@@ -1,0 +1,1 @@
+"""Writes LiteRT (TensorFlow Lite) versions of a servable."""
