@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albert_tf import hub
 from albert_tf.choices import ALLOW_PICKLE_HELP
+from albert_tf.loading import hub
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys

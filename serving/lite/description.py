@@ -22,7 +22,7 @@ FILE = "litert.json"
 MODEL_FILE = "model.tflite"
 FORMAT_VERSION = 1
 # Bytes of a version's file; a flatbuffer has no more.
-_MOST_BYTES = 2**31
+MOST_BYTES = 2**31
 # Of each output, so many numbers stand in a trial.
 TRIAL_NUMBERS = 256
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
@@ -276,7 +276,7 @@ def read(folder: Path) -> tuple[Description, dict[str, bytes]]:
 
 def _content(path: Path, sha256: str) -> bytes:
     try:
-        content = files.read_limited(path, _MOST_BYTES)
+        content = files.read_limited(path, MOST_BYTES)
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}; export the model again") from error
     if hashlib.sha256(content).hexdigest() != sha256:

@@ -16,6 +16,7 @@ from serving.lite.interpreters import Interpreters
 from serving.lite.model import LiteModel
 from serving.litert.converter import convert, described, input_specs
 from serving.litert.tokenizer_file import write_tokenizer
+from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer
 
 # By which part of an output's largest number other CPUs may differ: ten times what an emulated ARM64 did.
@@ -30,6 +31,11 @@ def write_version(
 
     Raises UserError if answers differ by more than rounding explains, or the tokenizer is unsupported.
     """
+    size = 4 * loaded.model.count_params()
+    if compute == "float32" and size >= description.MOST_BYTES:
+        raise UserError(
+            f"the model has {size / 1e9:.1f} GB in float32, more than a LiteRT file holds; use --compute=int8"
+        )
     folder.mkdir()
     content, outputs = convert(exportable, compute)
     (folder / description.MODEL_FILE).write_bytes(content)

@@ -210,6 +210,13 @@ def test_an_export_for_ids_has_no_tokenizer(make_model):
     assert found.tokenizer is None and list(contents) == ["model.tflite"] and found.trials[0].texts == ()
 
 
+def test_a_model_that_no_file_holds_is_refused(make_model, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(description, "MOST_BYTES", 1000)
+    with pytest.raises(UserError, match="GB in float32, more than a LiteRT file holds; use --compute=int8"):
+        write_export(tmp_path, make_model("regressor"), tokenizer, None, engine="litert")
+    assert not list((tmp_path / "exported").iterdir())
+
+
 def test_answers_that_differ_leave_nothing(make_model, tokenizer, tmp_path, monkeypatch):
     def compare(*arguments):
         raise UserError("the export failed its check")
