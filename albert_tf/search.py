@@ -79,11 +79,11 @@ def main(settings: SearchSettings) -> None:
 
 def build_or_search(settings: SearchSettings, texts: Sequence[str], open_model: Callable[[], TextModel]) -> None:
     """Builds an index of `texts` or, without a text file, opens a saved one; prints the hits for each query."""
-    from albert_tf.embeddings.index import index_folder, open_index
+    from albert_tf.embeddings.index import index_folder, make_index, open_index
 
     if settings.text_file:
         folder, loaded = index_folder(settings.index_dir), open_model()
-        index = loaded.index(texts, settings.vectors, settings.batch_size, show_progress=True)
+        index = make_index(loaded, texts, settings.vectors, settings.batch_size, show_progress=True)
         index.save(folder)
         print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
         if not settings.query:

@@ -138,7 +138,7 @@ def _loaded(asked: ExportSettings) -> Any:
     """Returns the model; raises NeedsSavedModel if LiteRT does not do what it needs."""
     check_source(asked.model, asked.allow_pickle)
     start_tensorflow()
-    from albert_tf.loading import load
+    from albert_tf.loading.load import load
     from serving.litert.converter import check_model
 
     loaded = load(asked.model)
