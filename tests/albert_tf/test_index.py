@@ -8,7 +8,7 @@ import pytest
 import albert_tf
 from albert_tf import open_index, search
 from albert_tf.embeddings import index as indices
-from albert_tf.embeddings.index import Index, identity, index_folder
+from albert_tf.embeddings.index import Index, index_folder
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
 from tests.albert_tf.tiny import table
@@ -53,7 +53,7 @@ def test_the_nearest_texts_are_found_and_found_again_in_a_saved_index(loaded, tm
 
 def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, folder, tmp_path):
     loaded.index(TEXTS).save(tmp_path / "index")
-    assert identity(albert_tf.load(folder)) == identity(loaded)
+    assert albert_tf.load(folder).identity() == loaded.identity()
     prompts = loaded.task["prompts"]
     for name, seed, task in (
         ("weights", 1, {"prompts": prompts}),
@@ -65,7 +65,7 @@ def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, 
             open_index(tmp_path / "index", other)
     with refused("is another model"):
         open_index(tmp_path / "index", albert_tf.load(folder, depth=2))
-    small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=identity(loaded))
+    small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=loaded.identity())
     index = open_index(tmp_path / "index", small := albert_tf.load(small))
     scores = loaded.encode_document(TEXTS) @ small.encode_query("bad")
     assert index.search("bad")[0].number == scores.argmax()

@@ -13,7 +13,6 @@ from albert_tf.compression import distillation
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
 from albert_tf.compression.text import make_rows, task_of
-from albert_tf.embeddings.index import identity
 from albert_tf.loading.load import load
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.training.devices import Devices
@@ -30,7 +29,7 @@ def straight(settings, tmp_path_factory):
 
 def test_an_ordinary_model_folder_and_its_report(straight, settings):
     loaded = load(straight)
-    assert loaded.task == {"distilled_from": identity(load(settings.model))}
+    assert loaded.task == {"distilled_from": load(settings.model).identity()}
     config = loaded.model.encoder.config
     assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
     assert loaded.predict(["a fine film"]).shape == (1, 16)

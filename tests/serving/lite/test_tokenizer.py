@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serving.lite.tokenizer import LiteTokenizer
 from serving.litert.tokenizer_file import write_tokenizer
-from tests.tfrecords.tokenizers.test_special_strings import WIDE, tokenizer_file
+from tests.tfrecords.tokenizers.test_special_strings import tokenizer_file
 from tests.tfrecords.tokenizers.test_xlm import LINES
 from tests.tfrecords.tokenizers.twins import HARD_TEXTS, texts
 from tfrecords.base.columns import whole_characters
@@ -44,8 +44,8 @@ MADE = {
     ),
     "ALBERT": lambda model: SentencePieceTokenizer(model),
     "XLM-RoBERTa": lambda model: SentencePieceTokenizer(shifted(model, ("<s>", "<pad>", "</s>", "<unk>"))),
-    "RoBERTa": lambda model: ByteBPETokenizer(tokenizer_file(*WIDE)),
-    "RoBERTa with special strings": lambda model: ByteBPETokenizer(tokenizer_file(*WIDE)).reading_special_strings(),
+    "RoBERTa": lambda model: ByteBPETokenizer(tokenizer_file(False, True, True)),
+    "RoBERTa with a first blank": lambda model: ByteBPETokenizer(tokenizer_file(True, True, True)),
 }
 
 
