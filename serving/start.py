@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.choices import ALLOW_PICKLE_HELP
-from albert_tf.loading import hub
+from albert_tf.loading.hub import check_model as check_source
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
@@ -136,7 +136,7 @@ def _export(settings: StartSettings, base: Path, engine: str) -> None:
 
 def _loaded(asked: ExportSettings) -> Any:
     """Returns the model; raises NeedsSavedModel if LiteRT does not do what it needs."""
-    hub.check_model(asked.model, asked.allow_pickle)
+    check_source(asked.model, asked.allow_pickle)
     start_tensorflow()
     from albert_tf.loading.load import load
     from serving.litert.converter import check_model

@@ -16,14 +16,13 @@ from absl import flags
 
 import serving
 from serving import start
+from serving.lite.start import LightStartSettings
 from serving.litert import agreement
 from serving.start import StartSettings
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import write_json
 from tfrecords.base.settings import define_flags, read_flags
-
-IMAGE = (Path(serving.__file__).parent / "deploy" / "Dockerfile").read_text()
 
 
 def write_version(folder, **exported):
@@ -272,15 +271,24 @@ time.sleep(60)
     assert status == (7 if how == "one ends" else 0) and (tmp_path / "a").exists()
 
 
-def test_the_image_starts_it():
-    entry = json.loads(re.search(r"^ENTRYPOINT (\[.*\])$", IMAGE, re.MULTILINE)[1])
-    assert entry[:2] == ["albert-tf", "start"]
+@pytest.mark.parametrize(
+    ("name", "command", "kind", "given"),
+    [
+        ("Dockerfile", ["albert-tf", "start"], StartSettings, "--model=m"),
+        ("light.Dockerfile", ["albert-client", "start"], LightStartSettings, "--folder=m"),
+    ],
+)
+def test_the_images_start_it(name, command, kind, given):
+    image = (Path(serving.__file__).parent / "deploy" / name).read_text()
+    entry = json.loads(re.search(r"^ENTRYPOINT (\[.*\])$", image, re.MULTILINE)[1])
+    assert entry[:2] == command
     values = flags.FlagValues()
-    define_flags(StartSettings, values)
-    values(["start", *entry[2:], "--model=m"])
-    settings = read_flags(StartSettings, values)
+    define_flags(kind, values)
+    values(["start", *entry[2:], given])
+    settings = read_flags(kind, values)
     ports = [settings.port, settings.grpc_port, settings.rest_api_port]
-    assert re.search(r"^EXPOSE (.*)$", IMAGE, re.MULTILINE)[1].split() == [str(port) for port in ports]
-    assert settings.bind_address == "0.0.0.0" and settings.output_dir in IMAGE.partition("VOLUME")[2]
-    assert re.findall(r"^USER (.*)$", IMAGE, re.MULTILINE) == ["1000:1000"]
-    assert f":{settings.port}/health/ready" in IMAGE.partition("HEALTHCHECK")[2].partition("ENTRYPOINT")[0]
+    assert re.search(r"^EXPOSE (.*)$", image, re.MULTILINE)[1].split() == [str(port) for port in ports]
+    assert settings.bind_address == "0.0.0.0"
+    assert kind is LightStartSettings or settings.output_dir in image.partition("VOLUME")[2]
+    assert re.findall(r"^USER (.*)$", image, re.MULTILINE) == ["1000:1000"]
+    assert f":{settings.port}/health/ready" in image.partition("HEALTHCHECK")[2].partition("ENTRYPOINT")[0]
