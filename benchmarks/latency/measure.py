@@ -17,9 +17,6 @@ from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
 from serving.export import ExportSettings, export
 
-# Enough for a median with ten samples beyond it.
-LEAST_REQUESTS = 21
-
 
 def make_model(name: str, folder: Path) -> Path:
     """Returns a folder with a two-class classifier of the configuration `name`, with random weights."""
@@ -43,8 +40,8 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
     config = AlbertConfig.named(name)
     counted = parameters(config)
     with model_server(version.parent) as target:
-        common = {"target": target, "model": "m", "in_process": str(version), "check": False, "timeout_s": 120.0}
-        common |= {"seconds": seconds, "least_requests": LEAST_REQUESTS}
+        common = {"target": target, "model": "m", "in_process": str(version), "timeout_s": 120.0}
+        common["seconds"] = seconds
         single = run_benchmark(BenchmarkSettings(lengths=lengths, **common))
         rows = {"mixed": True, "text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
         mixed = run_benchmark(BenchmarkSettings(lengths=str(LENGTH), **common, **rows))

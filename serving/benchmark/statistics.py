@@ -5,15 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hdrh.histogram import HdrHistogram
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # A percentile is quoted when at least this many samples lie beyond it: p50 takes 20, p99 1,000, p99.9 10,000.
 SAMPLES_BEYOND = 10
-# 1 microsecond to 1 hour, three significant digits.
-_HIGHEST_MICROSECONDS = 3_600_000_000
-_SIGNIFICANT_DIGITS = 3
-_REPLICATES = 1000
 # Windows of a steady server differ by less than this from their median (p50 of each).
 STABLE_WITHIN = 0.10
 # A server that answered nobody for this many seconds, and for this many times what its quicker answers take, stalled.
@@ -46,51 +41,6 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
         enough = len(ordered) >= samples_needed(percent)
         summary[percentile_name(percent)] = percentile(ordered, percent) if enough else None
     return {**summary, "max": float(ordered[-1])}
-
-
-def encode_histogram(latencies: np.ndarray) -> str:
-    """Returns latencies in milliseconds as an HdrHistogram of microseconds, compressed, in base64."""
-    counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
-    values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
-    for value, count in zip(values.tolist(), times.tolist(), strict=True):
-        counts.record_value(int(value), count)
-    return counts.encode().decode("ascii")
-
-
-def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns latencies in milliseconds, ascending, and their counts."""
-    decoded = HdrHistogram.decode(encoded)
-    every_count = np.array(decoded.counts)
-    filled = np.flatnonzero(every_count)
-    values = [decoded.get_highest_equivalent_value(decoded.get_value_from_index(index)) for index in filled.tolist()]
-    return np.array(values, dtype=np.float64) / 1000, every_count[filled].astype(np.int64)
-
-
-def bootstrap_percentiles(
-    windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
-) -> np.ndarray:
-    """Resamples windows, then their latencies; returns the percentiles of each resample, [1000, percents]."""
-    random = np.random.default_rng(seed)
-    values = np.unique(np.concatenate([value for value, _ in windows]))
-    totals = np.zeros((len(windows), len(values)))
-    for row, (value, count) in zip(totals, windows, strict=True):
-        row[np.searchsorted(values, value)] = count
-    picks = random.multinomial(len(windows), np.full(len(windows), 1 / len(windows)), size=_REPLICATES)
-    weights = picks @ totals
-    drawn = random.multinomial(weights.sum(axis=1).astype(np.int64), weights / weights.sum(axis=1, keepdims=True))
-    cumulative = np.cumsum(drawn, axis=1)
-    ranks = np.maximum(np.ceil(cumulative[:, -1:] * np.asarray(percents) / 100), 1)
-    return values[(cumulative[:, None, :] < ranks[:, :, None]).sum(axis=2)]
-
-
-def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
-    """Returns the 95 % bootstrap interval of each percentile."""
-    filled = [decode_histogram(encode_histogram(window)) for window in windows if len(window)]
-    total = sum(map(len, windows))
-    quotable = [percent for percent in PERCENTILES if total >= samples_needed(percent)]
-    ends = np.percentile(bootstrap_percentiles(filled, quotable), [2.5, 97.5], axis=0).T.tolist() if quotable else []
-    known = dict(zip(quotable, ends, strict=True))
-    return {percentile_name(percent): known.get(percent) for percent in PERCENTILES}
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
 from serving.benchmark import statistics
-from serving.benchmark.load import Driver, LoadShare, Samples, join
-from serving.benchmark.settings import LONGEST_STRETCH
+from serving.benchmark.load import LONGEST_STRETCH, Driver, LoadShare, Samples, join
 from serving.client.channel import Connection
 from serving.client.messages import Arrays
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import read_json, sha256
 from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 from tfrecords.base.script import start_tensorflow
 
 # Time for every process to have read its share before the common start.
 _HEAD_START_S = 0.05
-_TICK_S = 0.2
 
 
 class _Child:
@@ -36,52 +31,42 @@ class _Child:
         self.process.start()
         theirs.close()
 
-    def terminate(self) -> None:
-        self.pipe.close()
-        self.process.terminate()
 
-    def join(self) -> None:
-        self.process.join()
+class _Children:
+    """Child processes that end with the `with` block."""
 
-
-class Workers:
-    """Generator processes with open connections."""
-
-    def __init__(self, connection: Connection, processes: int = 1, connections: int = 1):
+    def __init__(self, count: int, serve: Callable, *arguments):
         with interrupts_deferred(), interrupts_held_back():
-            self._children = [_Child(_serve_load, connection, connections) for _ in range(processes)]
-        self._pipes = [child.pipe for child in self._children]
-        for pipe in self._pipes:
-            pipe.recv()
+            self._children = [_Child(serve, *arguments) for _ in range(count)]
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self):
         return self
 
     def __exit__(self, *exception) -> None:
         for child in self._children:
-            child.terminate()
+            child.pipe.close()
+            child.process.terminate()
         for child in self._children:
-            child.join()
+            child.process.join()
 
-    def run(self, share: LoadShare, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
+
+class Workers(_Children):
+    """Generator processes with open connections."""
+
+    def __init__(self, connection: Connection, processes: int = 1):
+        super().__init__(processes, _serve_load, connection)
+        for child in self._children:
+            child.pipe.recv()
+
+    def run(self, share: LoadShare) -> Samples:
         start = time.perf_counter() + _HEAD_START_S
+        parts = split(replace(share, start=start), len(self._children))
         try:
-            for pipe, part in zip(self._pipes, split(replace(share, start=start), len(self._pipes)), strict=True):
-                pipe.send(part)
-            return join(self._collect(progress))
+            for child, part in zip(self._children, parts, strict=True):
+                child.pipe.send(part)
+            return join([child.pipe.recv() for child in self._children])
         except (EOFError, ConnectionError):
             raise UserError("a load generator process died; was it killed, or is memory short?") from None
-
-    def _collect(self, progress: Callable[[float], None]) -> list[Samples]:
-        waiting, parts, told = list(self._pipes), [], time.perf_counter()
-        while waiting:
-            for pipe in cast(list[Pipe], wait(waiting, timeout=_TICK_S)):
-                parts.append(pipe.recv())
-                waiting.remove(pipe)
-            now = time.perf_counter()
-            progress(now - told)
-            told = now
-        return parts
 
 
 def split(share: LoadShare, count: int) -> list[LoadShare]:
@@ -96,9 +81,9 @@ def split(share: LoadShare, count: int) -> list[LoadShare]:
     ]
 
 
-def _serve_load(pipe: Pipe, connection: Connection, connections: int) -> None:
+def _serve_load(pipe: Pipe, connection: Connection) -> None:
     end_with_parent()
-    driver = Driver(connection, connections)
+    driver = Driver(connection)
     try:
         pipe.send("ready")
         while True:
@@ -107,35 +92,25 @@ def _serve_load(pipe: Pipe, connection: Connection, connections: int) -> None:
         driver.close()
 
 
-class InProcess:
+class InProcess(_Children):
     """Calls a signature of a SavedModel in a child process."""
 
     def __init__(self, path: str, signature: str):
         if not (Path(path) / "saved_model.pb").is_file():
             raise UserError(f"--in_process={path} is not a SavedModel; name the version folder, such as models/NAME/1")
-        with interrupts_deferred(), interrupts_held_back():
-            self._child = _Child(_serve_model, path, signature)
+        super().__init__(1, _serve_model, path, signature)
         self.load_seconds = self._answer()
 
-    def __enter__(self) -> "InProcess":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self._child.terminate()
-        self._child.join()
-
-    def answers(self, inputs: list[Arrays]) -> list[Arrays]:
-        self._child.pipe.send((inputs,))
-        return self._answer()
-
-    def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int = 0) -> dict:
-        """Calls the signature with the inputs in turn; returns latencies."""
-        self._child.pipe.send((inputs, seconds, warmup_seconds, least_requests))
+    def measure(
+        self, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int
+    ) -> tuple[dict, list[Arrays]]:
+        """Calls the signature with the inputs in turn; returns latencies, and the answers."""
+        self._children[0].pipe.send((inputs, seconds, warmup_seconds, least_requests))
         return self._answer()
 
     def _answer(self):
         try:
-            answer = self._child.pipe.recv()
+            answer = self._children[0].pipe.recv()
         except (EOFError, ConnectionError):
             raise UserError("the in-process model's process died; was it killed, or is memory short?") from None
         if isinstance(answer, str):
@@ -149,8 +124,7 @@ def _serve_model(pipe: Pipe, path: str, signature: str) -> None:
         call, load_seconds = _load(path, signature)
         pipe.send(load_seconds)
         while True:
-            inputs, *span = pipe.recv()
-            pipe.send(_measure(call, inputs, *span) if span else [call(one) for one in inputs])
+            pipe.send(_measure(call, *pipe.recv()))
     except (EOFError, ConnectionError):
         return
     except Exception as error:
@@ -180,22 +154,20 @@ def _load(path: str, signature: str):
     return call, load_seconds
 
 
-def _measure(call, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int) -> dict:
-    clock = time.perf_counter
-    begin = clock()
+def _measure(
+    call: Callable, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int
+) -> tuple[dict, list[Arrays]]:
+    begin = time.perf_counter()
     call(inputs[0])
-    first_ms = (clock() - begin) * 1000
-    _repeat(call, inputs, warmup_seconds)
+    first_ms = (time.perf_counter() - begin) * 1000
+    answers = [call(one) for one in inputs]
+    _repeat(call, inputs, warmup_seconds, 0)
     latencies = np.array(_repeat(call, inputs, seconds, least_requests)) * 1000
-    return {
-        "first_call_ms": first_ms,
-        "latency_ms": statistics.summarise(latencies),
-        "requests": len(latencies),
-        "hdr_microseconds": statistics.encode_histogram(latencies),
-    }
+    summary = statistics.summarise(latencies)
+    return {"first_call_ms": first_ms, "latency_ms": summary, "requests": len(latencies)}, answers
 
 
-def _repeat(call, inputs: list[Arrays], seconds: float, least_requests: int = 0) -> list[float]:
+def _repeat(call: Callable, inputs: list[Arrays], seconds: float, least_requests: int) -> list[float]:
     clock, times = time.perf_counter, []
     start = clock()
     while (spent := (begin := clock()) - start) < seconds or (
@@ -204,17 +176,3 @@ def _repeat(call, inputs: list[Arrays], seconds: float, least_requests: int = 0)
         call(inputs[len(times) % len(inputs)])
         times.append(clock() - begin)
     return times
-
-
-def describe_saved_model(path: str, load_seconds: float) -> dict:
-    """Returns size, hash, manifest and load time."""
-    files = [file for file in Path(path).rglob("*") if file.is_file()]
-    manifest = Path(path) / "assets.extra" / "manifest.json"
-    return {
-        "path": path,
-        "megabytes": sum(file.stat().st_size for file in files) / 1e6,
-        "graph_sha256": sha256(Path(path) / "saved_model.pb"),
-        "load_seconds": load_seconds,
-        # Of a model that serving.export wrote: what it was made from, and how.
-        "manifest": read_json(manifest) if manifest.is_file() else None,
-    }

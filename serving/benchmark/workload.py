@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from serving.benchmark import rest
 from serving.client import messages
 from serving.client.client import Client
 from tfrecords.base.errors import UserError
@@ -14,6 +13,7 @@ from tfrecords.corpus import read_documents
 
 # Different requests of one workload: enough that no cache below us answers, few enough to have a reference for each.
 DISTINCT = 16
+# Rows of mixed lengths: enough that each run has the text's share of long ones.
 DISTINCT_MIXED = 128
 # Ids of random rows: above the special tokens of the usual vocabularies, below the size of small ones.
 _LOWEST_ID, _HIGHEST_ID = 110, 1000
@@ -27,7 +27,7 @@ _FILLER = "the of and to in a is that for it as was with be by on not he his but
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests to send in turn, each as arrays and in serialized form: JSON if `url` is set, otherwise protobuf.
+    """Requests to send in turn, each as arrays and in serialized form.
 
     `length`: tokens per row or words per text, None for mixed lengths. `batch`: rows per request.
     """
@@ -37,19 +37,10 @@ class Workload:
     unit: str
     requests: list[bytes]
     inputs: list[messages.Arrays]
-    url: str = ""
 
     @property
     def name(self) -> str:
-        name = f"{'mixed' if self.length is None else self.length} {self.unit} x {self.batch}"
-        return f"{name} (REST)" if self.url else name
-
-    @property
-    def protocol(self) -> str:
-        return "rest" if self.url else "grpc"
-
-    def over_rest(self, url: str, signature: str) -> "Workload":
-        return replace(self, requests=[rest.request_body(one, signature) for one in self.inputs], url=url)
+        return f"{'mixed' if self.length is None else self.length} {self.unit} x {self.batch}"
 
 
 class WorkloadMaker:
@@ -59,11 +50,10 @@ class WorkloadMaker:
         self,
         client: Client,
         signature: messages.Signature,
-        seed: int = 0,
         text_file: str | None = None,
         tokenizer: str | None = None,
     ):
-        self._client, self._signature, self._seed = client, signature, seed
+        self._client, self._signature = client, signature
         self._takes_text = messages.text_input(self._signature) is not None
         if not self._takes_text and messages.ids_input(self._signature) is None:
             raise UserError(f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}")
@@ -79,7 +69,7 @@ class WorkloadMaker:
             self._tokenizer = load_tokenizer(tokenizer)
 
     def of_length(self, length: int, batch: int = 1) -> Workload:
-        random = np.random.default_rng((self._seed, length, batch))
+        random = np.random.default_rng((0, length, batch))
         stream = self._stream()
         rows = []
         for _ in range(DISTINCT * batch):
@@ -91,10 +81,9 @@ class WorkloadMaker:
 
     def mixed(self, batch: int = 1, max_length: int = 512) -> Workload:
         """Returns random rows of the text file."""
-        if not self._texts:
-            raise UserError("mixed lengths come from a text: give --text_file")
-        random = np.random.default_rng((self._seed, batch))
-        chosen = [self._texts[i] for i in random.integers(len(self._texts), size=DISTINCT_MIXED * batch)]
+        random = np.random.default_rng((0, batch))
+        size = batch * max(DISTINCT, DISTINCT_MIXED // batch)
+        chosen = [self._texts[i] for i in random.integers(len(self._texts), size=size)]
         cut = max_length if self._takes_text else max_length - 2
         return self._workload(None, batch, [self._finish(self._units(text)[:cut]) for text in chosen])
 

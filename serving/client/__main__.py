@@ -35,12 +35,11 @@ class ClientSettings(ConnectionSettings):
         (), help="NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
     )
     timeout_s: float = setting(30.0, help="Seconds to wait for the answer, retries included.")
-    compression: str | None = setting(None, help="Compression of requests: gzip or deflate.")
     json: bool = setting(False, help="Print the answer as JSON, one object a row.")
 
     def client(self) -> Client:
         return Client(
-            self.connection(compression=self.compression),
+            self.connection(),
             self.model,
             version=self.version,
             label=self.label,

@@ -179,9 +179,9 @@ class ClientBase:
         """Returns the model's signatures by name."""
         return (await self._described())[1]
 
-    async def _served_version(self, *, timeout_s: float | None = None) -> int:
+    async def _served_version(self) -> int:
         """Returns the version that answers now."""
-        return (await self._described(timeout_s=timeout_s))[0] or 0
+        return (await self._described())[0] or 0
 
     async def _status(self) -> list[VersionStatus]:
         """Returns the model's versions, newest first, including ended and failed ones."""
@@ -231,7 +231,6 @@ class ClientBase:
         segments: Iterable[Iterable[int]] | None = None,
         *,
         batch_size: int | None = None,
-        length_buckets: Sequence[int] = (),
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Arrays:
@@ -241,19 +240,18 @@ class ClientBase:
             rows: token ids.
             segments: segment ids of each row, by default 0.
             batch_size: rows per call, of similar length; None: all.
-            length_buckets: lengths to pad to; empty: the longest row's.
             outputs: names; empty for all.
             timeout_s: seconds per call.
         """
         rows = messages.id_rows(rows, "rows")
         segments = None if segments is None else messages.id_rows(segments, "segments")
-        numbers = list(messages.batches([len(row) for row in rows], batch_size))
+        numbers = list(messages.batches([len(row) for row in rows], max_rows=batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
             signature, calls = self.signature_in(signatures), []
             for batch in numbers:
                 batch_segments = None if segments is None else [segments[i] for i in batch]
-                calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
+                calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments))
             return _Calls(numbers, calls, outputs)
 
         return await self._by_signatures(make, timeout_s)
@@ -268,7 +266,7 @@ class ClientBase:
     ) -> Arrays:
         """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
         texts = strings(texts, "texts")
-        numbers = list(messages.batches([len(text) for text in texts], batch_size))
+        numbers = list(messages.batches([len(text) for text in texts], max_rows=batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
             signature = self.signature_in(signatures)
@@ -349,7 +347,8 @@ class ClientBase:
                 names = ", ".join(signatures)
                 raise UserError(f"model '{self.model}' gives no {_GIVEN[kind]}; its signatures are {names}")
             encoded = tasks.encode_rows(rows, len(task.inputs))
-            numbers = list(messages.token_batches([tasks.estimated_tokens(row) for row in encoded], max_batch_tokens))
+            sizes = [tasks.estimated_tokens(row) for row in encoded]
+            numbers = list(messages.batches(sizes, max_batch_tokens, messages.MAX_ROWS))
             asked = task.asked_with(**options)
             calls = [asked.columns([encoded[i] for i in batch]) for batch in numbers]
             return _Calls(numbers, calls, task.outputs, asked.signature)

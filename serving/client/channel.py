@@ -51,7 +51,6 @@ class Connection:
         compression: how requests are compressed: None, "gzip" or "deflate".
         attempts: per call, 1 to 5; UNAVAILABLE and RESOURCE_EXHAUSTED are retried. A request that no
             server received is always sent again.
-        first_backoff_s: seconds before the first retry; exponential, with jitter.
     """
 
     target: str
@@ -62,7 +61,6 @@ class Connection:
     server_name: str | None = None
     compression: str | None = None
     attempts: int = 4
-    first_backoff_s: float = 0.1
 
     def __post_init__(self) -> None:
         url = re.fullmatch(r"(\w+)://([^/]*)(/.*)?", self.target)
@@ -134,8 +132,9 @@ class Connection:
             return balanced
         policy = {
             "maxAttempts": self.attempts,
-            "initialBackoff": f"{self.first_backoff_s:.3f}s",
-            "maxBackoff": f"{10 * self.first_backoff_s:.3f}s",
+            # gRPC draws the waiting time at random, up to this.
+            "initialBackoff": "0.1s",
+            "maxBackoff": "1s",
             "backoffMultiplier": 2,
             "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
         }

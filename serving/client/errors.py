@@ -35,7 +35,7 @@ HINTS = [
      "ask for a signature the model has: `python -m serving.client --target=... --model=...` lists them"),
     ("FAILED_PRECONDITION", "padding is turned off",
      "requests of different lengths met in one batch: set pad_variable_length_inputs in the server's batching "
-     "parameters, or pad to fixed lengths (length_buckets)"),
+     "parameters"),
     ("INVALID_ARGUMENT", _TOO_MANY_ROWS.pattern,
      "the batch is over the server's max_batch_size: send smaller batches (batch_size=...)"),
     ("INVALID_ARGUMENT", "Unrecognized servable version label", "the server's model config assigns no such label"),

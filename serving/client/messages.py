@@ -181,19 +181,17 @@ def ids_inputs(
     signature: Signature,
     rows: Iterable[Iterable[int]],
     segments: Iterable[Iterable[int]] | None = None,
-    length_buckets: Sequence[int] = (),
 ) -> Arrays:
     """Converts rows of token ids to the signature's inputs: padded ids [batch, length], lengths, mask, segments.
 
-    Rows are padded to the longest or to the smallest of `length_buckets` that fits. Raises UserError if the signature
-    has other inputs or a row is too long.
+    Raises UserError if the signature has other inputs or a row is too long.
     """
     name = ids_input(signature)
     if name is None:
         raise UserError(f"the model does not take token ids; it takes {signature}")
     rows, segments = id_rows(rows, "rows"), None if segments is None else id_rows(segments, "segments")
     lengths = np.array([len(row) for row in rows])
-    width = _width(signature, name, lengths, length_buckets)
+    width = _width(signature, name, lengths)
     by_role = {
         name: lambda: _pad(rows, width),
         _find(signature, _LENGTHS): lambda: lengths,
@@ -206,18 +204,13 @@ def ids_inputs(
     return {name: by_role[name]().astype(numpy_type(spec.dtype)) for name, spec in signature.inputs.items()}
 
 
-def _width(signature: Signature, name: str, lengths: np.ndarray, buckets: Sequence[int]) -> int:
+def _width(signature: Signature, name: str, lengths: np.ndarray) -> int:
     longest = int(lengths.max(initial=1))
     shape = signature.inputs[name].shape
     fixed = shape[1] if shape and len(shape) == 2 else -1
-    if fixed > 0:
-        if longest > fixed:
-            raise UserError(f"a row of {longest} tokens does not fit the model's fixed length of {fixed}; cut it")
-        return fixed
-    fitting = [bucket for bucket in buckets if bucket >= longest]
-    if buckets and not fitting:
-        raise UserError(f"a row of {longest} tokens is over the largest length bucket, {max(buckets)}; cut it")
-    return min(fitting, default=longest)
+    if fixed > 0 and longest > fixed:
+        raise UserError(f"a row of {longest} tokens does not fit the model's fixed length of {fixed}; cut it")
+    return fixed if fixed > 0 else longest
 
 
 def _pad(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
@@ -235,27 +228,17 @@ def text_inputs(signature: Signature, texts: Iterable[str]) -> Arrays:
     return {name: np.array([text.encode() for text in strings(texts, "texts")], dtype=object)}
 
 
-def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarray]:
-    """Yields row numbers in batches, sorted by length; `batch_size` None means one batch."""
-    if not len(lengths):
-        raise UserError("there are no rows to send")
-    batch_size = len(lengths) if batch_size is None else batch_size
-    if batch_size < 1:
-        raise UserError(f"batch_size is {batch_size}; it must be at least 1")
-    order = np.argsort(lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
-
-
-def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]:
-    """Yields row numbers, sorted by length, in batches of at most `max_tokens` and MAX_ROWS."""
+def batches(sizes: Sequence[int], max_tokens: int | None = None, max_rows: int | None = None) -> Iterator[np.ndarray]:
+    """Yields row numbers, sorted by size, in batches of at most `max_tokens` and `max_rows`."""
     if not len(sizes):
         raise UserError("there are no rows to send")
-    if max_tokens < 1:
-        raise UserError(f"max_batch_tokens is {max_tokens}; it must be at least 1")
+    for name, most in (("max_batch_tokens", max_tokens), ("batch_size", max_rows)):
+        if most is not None and most < 1:
+            raise UserError(f"{name} is {most}; it must be at least 1")
     order, start, total = np.argsort(sizes, kind="stable"), 0, 0
     for place, row in enumerate(order):
-        if place > start and (total + sizes[row] > max_tokens or place - start == MAX_ROWS):
+        is_full = max_tokens is not None and total + sizes[row] > max_tokens
+        if place > start and (is_full or place - start == max_rows):
             yield order[start:place]
             start, total = place, 0
         total += sizes[row]

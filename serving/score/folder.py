@@ -1,15 +1,15 @@
 """The output folder of a job."""
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import PARTS, Parts
 
-PARTS, JOB, MANIFEST, BAD_ROWS = ".parts", "job.json", "manifest.json", "bad_rows.jsonl"
+MANIFEST, BAD_ROWS = "manifest.json", "bad_rows.jsonl"
 Record = dict[str, Any]
 
 
@@ -28,26 +28,25 @@ def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
     return names
 
 
-def part_path(parts: Path, number: int, suffix: str) -> Path:
-    """Path of a piece's answers, bad rows or report."""
-    return parts / f"{number:06d}{suffix}"
-
-
 def read_records(folder: Path) -> tuple[Record | None, Record | None]:
     """Returns a finished job's record, and an unfinished one's; None if missing."""
-    return _record(folder / MANIFEST), _record(folder / PARTS / JOB)
+    # First, since a job that was stopped while its tables were moved is finished then.
+    begun, manifest = Parts(folder).job(), folder / MANIFEST
+    finished = files.read_json(manifest) if manifest.exists() else None
+    return _checked(finished, manifest), _checked(begun, folder / PARTS)
 
 
-def _record(path: Path) -> Record | None:
-    if not path.exists():
+def _checked(record: Any, path: Path) -> Record | None:
+    if record is None:
         return None
-    found = files.read_json(path)
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("job", "tables", "sample")):
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(key), dict) for key in ("job", "tables", "sample")
+    ):
         raise UserError(f"'{path}' is not of this version of serving.score; give another --output_dir")
     # The tables are removed when the job is done anew.
-    for name in found["tables"].values():
+    for name in record["tables"].values():
         files.inside(path.parent, name, path)
-    return found
+    return record
 
 
 def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], records: Sequence[Record]) -> None:
@@ -69,5 +68,5 @@ def remove_answers(folder: Path, record: Record) -> None:
     """Removes tables first and records last, so that an interrupted removal can go on."""
     for name in [*record["tables"].values(), BAD_ROWS]:
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    Parts(folder).remove()
     (folder / MANIFEST).unlink(missing_ok=True)

@@ -4,39 +4,28 @@ The same command resumes an interrupted job and writes the same bytes.
 """
 
 import dataclasses
+import itertools
+import json
 import os
-import shutil
 import time
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from serving.client.tasks import COUNTS
-from serving.score.folder import (
-    BAD_ROWS,
-    JOB,
-    MANIFEST,
-    PARTS,
-    Record,
-    check_targets,
-    part_path,
-    read_records,
-    remove_answers,
-    table_names,
-)
+from serving.score.folder import BAD_ROWS, MANIFEST, Record, check_targets, read_records, remove_answers, table_names
 from serving.score.models import ModelSource, fingerprint, is_same, other_model, served_version, version_folder
 from serving.score.rows import Piece, check_fields, cut, find_files
-from serving.score.tables import BAD_SUFFIX, FORMATS, check_format, read_bad
+from serving.score.tables import FORMATS, JsonLines, Parquet, check_format
 from serving.score.worker import ScoringWorker
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
 from tfrecords.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
-_FORMAT_VERSION = 3
 
 
 def score(
@@ -83,8 +72,8 @@ def score(
         finished, begun = read_records(folder)
         records = [record for record in (finished, begun) if record]
         check_targets(folder, names, paths, records)
-        source = _settled(source, None if overwrite else begun)
-        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
+        source, parts = _settled(source, None if overwrite else begun), Parts(folder)
+        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, parts)
         job = _described(paths, worker)
         described = worker.describe() if source.target else {"sample": {}}
         others = [
@@ -99,7 +88,7 @@ def score(
                 "or --overwrite"
             )
         if finished and not others and all((folder / name).exists() for name in names.values()):
-            shutil.rmtree(folder / PARTS, ignore_errors=True)
+            parts.remove()
             print(f"'{folder}' is complete already: {_counts(finished)}")
             return finished
         pieces = cut(paths, PIECE_BYTES)
@@ -109,11 +98,14 @@ def score(
             check_fields(pieces, fields or described["inputs"])
             for record in others:
                 remove_answers(folder, record)
-            _make_ready(folder / PARTS, {"job": job, "tables": names, "sample": described["sample"]})
+            record = {"job": job, "tables": names, "sample": described["sample"]}
+            if begun and begun not in others:
+                # The sample's numbers may differ a little.
+                record = begun
+            parts.claim(record)
             begin = time.monotonic()
-            reports, new = _answer(folder / PARTS, pieces, described, run)
-        table = FORMATS[format](described["outputs"], keep)
-        manifest = _assemble(folder, job, described["sample"], names, pieces, reports, table)
+            new = _answer(parts, pieces, described, run)
+        manifest = _publish(parts, pieces, record, FORMATS[format](described["outputs"], keep))
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
         print(_truncation(manifest))
@@ -132,7 +124,6 @@ def _described(paths: list[Path], worker: ScoringWorker) -> dict[str, Any]:
     source = worker.source
     named = {"name": source.model, "version": source.version}
     return {
-        "format_version": _FORMAT_VERSION,
         "model": named if source.target else fingerprint(Path(source.model)),
         "signature": source.signature,
         **({"options": dict(source.options)} if source.options else {}),
@@ -146,80 +137,47 @@ def _described(paths: list[Path], worker: ScoringWorker) -> dict[str, Any]:
     }
 
 
-def _make_ready(parts: Path, record: Record) -> None:
-    parts.mkdir(exist_ok=True)
-    files.remove_unfinished(parts)
-    files.write_json(parts / JOB, record)
+def _part(number: int) -> str:
+    return f"{number:06d}"
 
 
-def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
-    reports = {number: report for number in range(len(pieces)) if (report := _report(parts, number))}
+def _answer(parts: Parts, pieces: list[Piece], described: dict[str, Any], run: Run) -> int:
     asked = tuple(described["inputs"]), described["outputs"], described["sample"]
-    tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
+    tasks = [(n, "score", (_part(n), piece, *asked)) for n, piece in enumerate(pieces) if not parts.done(_part(n))]
     begin, new = time.monotonic(), 0
     total = sum(pieces[n].end - pieces[n].start for n, *_ in tasks)
     with progress_bar(total=total, desc="scoring", unit="B", unit_scale=True) as bar:
-        for number, report in run(tasks):
-            reports[number] = report
-            new += report["rows"]
+        for number, rows in run(tasks):
+            new += rows
             bar.set_postfix_str(f"{new / (time.monotonic() - begin):,.1f} rows/s")
             bar.update(pieces[number].end - pieces[number].start)
-    return [reports[number] for number in range(len(pieces))], new
+    return new
 
 
-def _report(parts: Path, number: int) -> dict[str, int] | None:
-    try:
-        found = files.read_json(part_path(parts, number, ".json"))
-    except UserError:
-        return None
-    is_whole = isinstance(found, dict) and {"rows", "bad"} <= found.keys()
-    return found if is_whole and all(isinstance(count, int) for count in found.values()) else None
-
-
-def _assemble(
-    folder: Path, job: dict, sample: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table
-) -> dict:
-    parts = folder / PARTS
-    for path, name in names.items():
-        numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files.remove_unfinished(target.parent)
-        with files.replacing(target) as temporary:
-            joined = table.join([part_path(parts, number, table.suffix) for number in numbers], temporary)
-            _check_whole(parts, {n: rows == reports[n]["rows"] for n, rows in zip(numbers, joined, strict=True)})
-    with files.replacing(folder / BAD_ROWS) as temporary, open(temporary, "wb") as file:
-        for rows in _bad_rows(parts, pieces, reports):
-            file.write(msgspec.json.Encoder().encode_lines(rows))
-    names_in_reports = {"rows": "rows", "bad_rows": "bad", "truncated_rows": "truncated", **dict(zip(COUNTS, COUNTS))}
-    counts = {
-        name: sum(report[of] for report in reports)
-        for name, of in names_in_reports.items()
-        # What is truncated is absent where the model does not tell.
-        if all(of in report for report in reports)
-    }
-    manifest = {**counts, "tables": names, "job": job, "sample": sample}
-    files.write_json(folder / MANIFEST, manifest)
-    shutil.rmtree(parts)
+def _publish(parts: Parts, pieces: list[Piece], record: Record, table: JsonLines | Parquet) -> dict[str, Any]:
+    counts: Counter = Counter()
+    tables = {}
+    with files.replacing(parts.file(BAD_ROWS)) as temporary, open(temporary, "wb") as bad_rows:
+        for path, numbered in itertools.groupby(enumerate(pieces), lambda numbered: numbered[1].path):
+            numbers, lines = [number for number, _ in numbered], 0
+            for number in numbers:
+                report = parts.done(_part(number))
+                bad = [
+                    {"file": path, "line": lines + place + 1, "error": error, "row": text}
+                    for place, error, text in report["bad"]
+                ]
+                bad_rows.write(msgspec.json.Encoder().encode_lines(bad))
+                counts.update({name: count for name, count in report.items() if isinstance(count, int)})
+                lines += report["rows"]
+            joined = f"table-{len(tables)}"
+            with files.replacing(parts.file(joined)) as temporary_table:
+                table.join([parts.file(f"{_part(number)}{table.suffix}") for number in numbers], temporary_table)
+            name = tables[joined] = record["tables"][path]
+            (parts.folder / name).parent.mkdir(parents=True, exist_ok=True)
+    manifest = {**counts, **record}
+    content = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    parts.publish(MANIFEST, content, {BAD_ROWS: BAD_ROWS, **tables})
     return manifest
-
-
-def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator[list[dict[str, Any]]]:
-    line, path = 0, None
-    for number, (piece, report) in enumerate(zip(pieces, reports, strict=True)):
-        line, path = (line if piece.path == path else 0), piece.path
-        if report["bad"]:
-            bad = read_bad(part_path(parts, number, BAD_SUFFIX))
-            _check_whole(parts, {number: len(bad) == report["bad"]})
-            yield [{"file": path, "line": line + place + 1, "error": error, "row": text} for place, error, text in bad]
-        line += report["rows"]
-
-
-def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
-    if broken := [number for number, is_whole in whole.items() if not is_whole]:
-        for number in broken:
-            part_path(parts, number, ".json").unlink()
-        raise UserError(f"{len(broken)} parts in '{parts}' are damaged; run the same command again to make them anew")
 
 
 def _truncation(manifest: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from serving.client import Client, Connection, ServingError
 from serving.client.messages import Arrays, plain
 from serving.client.tasks import constant
 from serving.lite.description import FILE as LITERT
-from serving.wire.tensors import DT_STRING
+from serving.wire.tensors import DT_STRING, type_number
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import start_tensorflow
@@ -68,19 +68,11 @@ class ScoringModel(Protocol):
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    model = _Served(source) if source.target else _load(source)
+    if source.target:
+        model = _Served(source)
+    else:
+        model = _Loaded(source) if (Path(source.model) / _SAVED_MODEL).is_file() else _Lite(source)
     return _WithOptions(model, source) if source.options else model
-
-
-def _load(source: ModelSource) -> ScoringModel:
-    if not (Path(source.model) / _SAVED_MODEL).is_file():
-        from serving.score.litert import LiteScoringModel
-
-        return LiteScoringModel(source)
-    start_tensorflow()
-    from serving.score.loaded import LoadedModel
-
-    return LoadedModel(source)
 
 
 def version_folder(model: str) -> Path:
@@ -99,6 +91,68 @@ def fingerprint(folder: Path) -> dict[str, Any]:
     # A LiteRT version's description has the hashes of its files.
     graph = next(folder / name for name in (_SAVED_MODEL, LITERT) if (folder / name).is_file())
     return {"folder": str(folder.resolve()), "sha256": files.sha256(graph), "weights": stamp}
+
+
+class _Loaded:
+    def __init__(self, source: ModelSource):
+        start_tensorflow()
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  registers the tokenizers' ops
+
+        if source.threads:
+            tf.config.threading.set_intra_op_parallelism_threads(source.threads)
+        try:
+            self._model = tf.saved_model.load(source.model)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
+        if source.signature not in self._model.signatures:
+            raise no_signature(source, self._model.signatures)
+        self._tf, self._call = tf, self._model.signatures[source.signature]
+        specs = self._call.structured_input_signature[1]
+        self.inputs = tuple(sorted(specs))
+        self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
+        self.outputs = {
+            name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
+            for name, spec in sorted(self._call.structured_outputs.items())
+        }
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        try:
+            answers = self._call(**{name: self._tf.constant(values) for name, values in columns.items()})
+        except self._tf.errors.InvalidArgumentError as error:
+            raise Refused(_first_line(error)) from error
+        return {name: answers[name].numpy() for name in outputs}
+
+
+class _Lite:
+    def __init__(self, source: ModelSource):
+        # Only a LiteRT version needs its engine.
+        from serving.lite.model import LiteModel
+        from serving.lite.signatures import signatures_of
+
+        signatures = signatures_of(LiteModel(source.model, source.threads))
+        if source.signature not in signatures:
+            raise no_signature(source, signatures)
+        signature = signatures[source.signature]
+        self._call = signature.call
+        self.inputs = tuple(sorted(signature.inputs))
+        specs = {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in signature.inputs.items()}
+        self.wrong_inputs = tuple(name for name, spec in specs.items() if spec != (DT_STRING, 1))
+        outputs = sorted(signature.outputs.items())
+        self.outputs = {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in outputs}
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        try:
+            answers = self._call(columns, lambda: None)
+        except UserError as error:
+            raise Refused(str(error)[:300]) from error
+        return {name: answers[name] for name in outputs}
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
+    return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]
 
 
 class _Served:

@@ -1,5 +1,6 @@
 """Writes answers as JSON lines or Parquet: parts first, then the joined tables."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,11 @@ from typing import Any
 import msgspec
 
 from serving.wire.tensors import DT_STRING
-from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 # Numbers of TensorFlow's types, and what Arrow calls them.
 _ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", DT_STRING: "string", 9: "int64", 10: "bool_"}
 Rows = Sequence[Mapping[str, Any]]
-# The suffix of a piece's file of bad rows.
-BAD_SUFFIX = ".bad"
 
 
 class JsonLines:
@@ -28,17 +26,12 @@ class JsonLines:
     def write(self, path: Path, rows: Rows) -> None:
         path.write_bytes(self._encode(rows))
 
-    def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        """Joins parts to a table; returns each part's number of rows, 0 if unreadable."""
-        counts = []
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """Joins parts to a table."""
         with open(path, "wb") as table:
             for part in parts:
-                counts.append(0)
                 with open(part, "rb") as file:
-                    while chunk := file.read(2**20):
-                        table.write(chunk)
-                        counts[-1] += chunk.count(b"\n")
-        return counts
+                    shutil.copyfileobj(file, table)
 
 
 class Parquet:
@@ -68,18 +61,10 @@ class Parquet:
         rows = [{**row, **{name: _as_string(row[name]) for name in self._keep if name in row}} for row in rows]
         self._parquet.write_table(self._arrow.Table.from_pylist(rows, self._schema), path)
 
-    def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        counts = []
+    def join(self, parts: Sequence[Path], path: Path) -> None:
         with self._parquet.ParquetWriter(path, self._schema) as writer:
             for part in parts:
-                try:
-                    rows = self._parquet.read_table(part, schema=self._schema)
-                except self._arrow.ArrowInvalid:
-                    counts.append(0)
-                    continue
-                writer.write_table(rows)
-                counts.append(rows.num_rows)
-        return counts
+                writer.write_table(self._parquet.read_table(part, schema=self._schema))
 
 
 FORMATS: dict[str, type[JsonLines] | type[Parquet]] = {"jsonl": JsonLines, "parquet": Parquet}
@@ -92,23 +77,3 @@ def _as_string(value: Any) -> str | None:
 def check_format(name: str) -> None:
     """Raises UserError if a format's package is not installed."""
     FORMATS[name]({}, ())
-
-
-def write_whole(table: JsonLines | Parquet, path: Path, rows: Rows) -> None:
-    """Writes a part atomically."""
-    with files.replacing(path) as temporary:
-        table.write(temporary, rows)
-
-
-def write_bad(path: Path, bad: Sequence[tuple[int, str, str]]) -> None:
-    """Writes index, error and line of a piece's bad rows."""
-    with files.replacing(path) as temporary:
-        temporary.write_bytes(msgspec.json.encode(bad))
-
-
-def read_bad(path: Path) -> list[tuple[int, str, str]]:
-    """Reads what `write_bad` wrote; [] if unreadable."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=list[tuple[int, str, str]])
-    except (OSError, msgspec.DecodeError):
-        return []

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from serving.client.messages import Arrays, plain, token_batches
+from serving.client.messages import MAX_ROWS, Arrays, batches, plain
 from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, columns_of, counts_in, estimated_tokens
-from serving.score.folder import part_path
 from serving.score.models import ModelSource, Refused, ScoringModel, is_same, open_model, other_model, sample
 from serving.score.rows import InputRow, Piece, read
-from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
+from serving.score.tables import FORMATS
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 
 # The default outputs that a table should hold; other models: all.
 _WANTED = (
@@ -40,7 +39,7 @@ class ScoringWorker:
     keep: tuple[str, ...]
     format: str
     max_batch_tokens: int
-    parts: Path
+    parts: Parts
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's inputs and the requested outputs with their types."""
@@ -62,9 +61,9 @@ class ScoringWorker:
         return {"inputs": model.inputs, "outputs": outputs, "sample": of_model}
 
     def score(
-        self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any], begun: Any = None
-    ) -> dict[str, Any]:
-        """Writes a piece's answers, bad rows and, last, its report; returns counts of rows and tokens.
+        self, part: str, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any], begun: Any = None
+    ) -> int:
+        """Writes a piece's answers and, last, its report with counts and bad rows; returns the number of rows.
 
         Raises UserError if a served model's sample is no longer `begun`: then the answers may be of two models.
         """
@@ -72,9 +71,7 @@ class ScoringWorker:
         answers: list[dict[str, Any]] = [{} for _ in rows]
         places = [place for place, row in enumerate(rows) if not row.error]
         sizes = [estimated_tokens(rows[place].texts) for place in places]
-        batches = (
-            [[places[i] for i in batch] for batch in token_batches(sizes, self.max_batch_tokens)] if places else []
-        )
+        numbers = batches(sizes, self.max_batch_tokens, MAX_ROWS) if places else []
 
         # Here, not in the threads: each of them would load its own.
         model = open_model(self.source)
@@ -86,7 +83,7 @@ class ScoringWorker:
 
         pool = ThreadPoolExecutor(_IN_FLIGHT)
         try:
-            for _ in pool.map(ask, batches):
+            for _ in pool.map(ask, [[places[i] for i in batch] for batch in numbers]):
                 pass
         finally:
             pool.shutdown(cancel_futures=True)
@@ -97,19 +94,19 @@ class ScoringWorker:
         table = FORMATS[self.format](outputs, self.keep)
         lines = [{"error": row.error} if row.error else {**row.kept, **answers[n]} for n, row in enumerate(rows)]
         bad = [(n, row.error, row.line.decode(errors="replace")) for n, row in enumerate(rows) if row.error]
-        write_whole(table, part_path(self.parts, number, table.suffix), lines)
-        if bad:
-            write_bad(part_path(self.parts, number, BAD_SUFFIX), bad)
-        report = {"rows": len(rows), "bad": len(bad)} | told
+        path = self.parts.file(f"{part}{table.suffix}")
+        with files.replacing(path) as temporary:
+            table.write(temporary, lines)
         # Not durable: the answers are on disk, and if a power cut destroys the report, the piece is scored again.
-        files.write_json(part_path(self.parts, number, ".json"), report, durable=False)
-        return report
+        report = {"rows": len(rows), "bad_rows": len(bad), **told, "bad": bad}
+        self.parts.finish(part, report, [path], durable=False)
+        return len(rows)
 
 
 def _counts(answers: list[dict[str, Any]], counted: tuple[str, ...]) -> dict[str, int]:
     answered = [answer for answer in answers if answer]
     tokens = {name: sum(answer[name] for answer in answered) for name in counted}
-    return {"truncated": sum(answer[TRUNCATED_TOKENS] > 0 for answer in answered)} | tokens
+    return {"truncated_rows": sum(answer[TRUNCATED_TOKENS] > 0 for answer in answered)} | tokens
 
 
 def _ask(

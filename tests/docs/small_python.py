@@ -39,7 +39,7 @@ def small(arguments: list[str]) -> list[str]:
     >>> small(["-m", "serving.benchmark", "--seconds=3"])
     ['-m', 'serving.benchmark', '--seconds=0.3', '--warmup_seconds=0.1']
     """
-    if arguments[:1] != ["-m"] or arguments[1] not in ADDED or "compare" in arguments:
+    if arguments[:1] != ["-m"] or arguments[1] not in ADDED:
         return arguments
     module, values = arguments[1], SMALL.get(arguments[1], {})
     given = [argument.partition("=")[0].removeprefix("--") for argument in arguments]

@@ -1,16 +1,14 @@
-"""Client and benchmark against the embedded TensorFlow server, and the real one where it is installed."""
+"""The benchmark against the embedded TensorFlow server, and the real one where it is installed."""
 
 import contextlib
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
 from serving.benchmark import table
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
-from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
 from tests.servers import free_port
 from tests.serving.gateway.conftest import wait_until
@@ -44,15 +42,10 @@ def saved_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["tensorflow_model_server", "embedded"])
-def server(request, saved_model, tmp_path_factory):
-    """(gRPC target, REST port)."""
-    monitoring = tmp_path_factory.mktemp("server") / "monitoring.txt"
-    monitoring.write_text("prometheus_config { enable: true }")
-    port, rest_port = free_port(), free_port()
-    told = {
-        "port": port, "rest_api_port": rest_port, "model_name": "sums", "model_base_path": str(saved_model.parent),
-        "monitoring_config_file": str(monitoring),
-    }  # fmt: skip
+def server(request, saved_model):
+    """The gRPC target."""
+    port = free_port()
+    told = {"port": port, "model_name": "sums", "model_base_path": str(saved_model.parent)}
     with contextlib.ExitStack() as stack:
         if request.param == "embedded":
             # In this process, which has TensorFlow already.
@@ -69,65 +62,28 @@ def server(request, saved_model, tmp_path_factory):
                 return client.status()[0].state == "AVAILABLE"
 
         wait_until(is_served, 60)
-        yield f"127.0.0.1:{port}", rest_port
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.mark.few(1)
 def test_a_full_benchmark(server, saved_model):
     # More than 5 s: the process that calls the model without a server imports TensorFlow.
     settings = BenchmarkSettings(
-        target=server[0], model="sums", lengths="8,64", batches="2", seconds=0.4, warmup_seconds=0.1, windows=3,
-        in_process=str(saved_model), rest_api_port=server[1], protocols="grpc,rest",
+        target=server, model="sums", lengths="8,64", batches="2", seconds=0.4, warmup_seconds=0.1,
+        in_process=str(saved_model),
     )  # fmt: skip
     report = run_benchmark(settings)
-    assert [(point["length"], point["batch"], point["protocol"]) for point in report["points"]] == [
-        (8, 2, protocol) for protocol in ("grpc", "rest")
-    ]
-    assert [skip["length"] for skip in report["skipped"]] == [64] * 2
-    assert all("longer than this model takes" in skip["reason"] for skip in report["skipped"])
-    for point in report["points"]:
-        assert point["answers"] == {"checked": True, "wrong": 0, "worst_difference": 0.0} and not point["errors"]
-        assert set(point["versions"]) == {"1"} and point["answered"] == point["requests"]
-        parts = point["breakdown_ms"]
-        inside = [parts[name] for name in ("wire", "server_queue", "server_compute", "server_other")]
-        assert parts["server_compute"] > 0 and parts["wire"] > 0
-        assert sum(inside) == pytest.approx(point["latency_ms"]["mean"], rel=1e-6)
-        if point["protocol"] == "rest":
-            assert point["in_process"] is None
-            continue
-        assert point["in_process"]["differing_answers"] == 0
-        assert point["in_process"]["requests"] > 10 and point["in_process"]["latency_ms"]["p50"] > 0
-    assert report["model"]["in_process"]["load_seconds"] > 0
-    printed = table.console_text(report)
-    # It comes before the other tests of this server.
-    assert report["model"]["requests_before"] == 0 and "the model's first since it was loaded" in printed
-    assert "server compute" in printed and "in-process p50" in printed and "8 tokens x 2 (REST)" in printed
-
-
-@pytest.mark.few(1)
-def test_client_gets_each_row_its_own_answer_and_the_servers_word(server):
-    with Client(server[0], "sums") as client:
-        rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]
-        together = client.predict_ids(rows, batch_size=2)["embedding"]
-        alone = np.concatenate([client.predict_ids([row])["embedding"] for row in rows])
-        assert together.shape == (3, 8) and client.served_version() == 1
-        np.testing.assert_allclose(together, alone, rtol=1e-5)
-        with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
-            client.predict({"zz": np.zeros(1, np.float32)})
-        with pytest.raises(ServingError, match="longer than this model takes"):
-            client.predict_ids([[1] * (LIMIT + 1)])
-    with Client(server[0], "absent") as client, pytest.raises(ServingError, match="no such model"):
-        client.predict_ids([[1]])
+    (point,), (skipped,) = report["points"], report["skipped"]
+    assert (point["length"], point["batch"]) == (8, 2) and not point["errors"] and not point["wrong_answers"]
+    assert point["versions"] == [1] and point["answered"] == point["requests"]
+    assert skipped["length"] == 64 and "longer than this model takes" in skipped["reason"]
+    inside = point["in_process"]
+    assert inside["requests"] > 10 and 0 < inside["latency_ms"]["p50"] < inside["first_call_ms"]
+    assert inside["differing_answers"] == 0
+    assert report["model"]["in_process"]["load_seconds"] > 0 and report["model"]["in_process"]["megabytes"] > 0.03
+    assert "in-process p50" in table.console_text(report)
 
 
 def test_in_process_says_what_it_needs(server, tmp_path):
     with pytest.raises(UserError, match="is not a SavedModel"):
-        run_benchmark(BenchmarkSettings(target=server[0], model="sums", lengths="8", in_process=str(tmp_path)))
-
-
-def test_the_report_says_what_an_export_was_made_from(tmp_path):
-    (tmp_path / "saved_model.pb").write_bytes(b"graph")
-    assert describe_saved_model(str(tmp_path), 1.0)["manifest"] is None
-    (tmp_path / "assets.extra").mkdir()
-    (tmp_path / "assets.extra" / "manifest.json").write_text('{"model": "sst2"}')
-    assert describe_saved_model(str(tmp_path), 1.0)["manifest"] == {"model": "sst2"}
+        run_benchmark(BenchmarkSettings(target=server, model="sums", lengths="8", in_process=str(tmp_path)))

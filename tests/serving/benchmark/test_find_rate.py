@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.find_rate import PRECISION, Trial, best_rate, judge, next_rate
+from serving.benchmark.find_rate import PRECISION, Trial, best_trial, judge, next_rate
 
 
 def search(limit, first_rate):
@@ -18,19 +18,19 @@ def search(limit, first_rate):
 @given(limit=st.floats(0.5, 5000), start=st.floats(0.02, 5.0))
 def test_finds_the_limit_to_its_precision(limit, start):
     trials = search(limit, start * limit)
-    best = best_rate(trials)
+    best = best_trial(trials).rate
     assert best <= limit <= best * (1 + PRECISION) * (1 + 1e-9)
     assert trials[0].rate == start * limit and len(trials) <= 20
 
 
 def test_a_server_that_never_meets_the_bound():
     trials = search(0.0, 100.0)
-    assert best_rate(trials) is None and len(trials) <= 20
+    assert best_trial(trials) is None and len(trials) <= 20
 
 
 def test_a_server_without_limit_ends_the_search():
     trials = search(float("inf"), 1.0)
-    assert best_rate(trials) == max(trial.rate for trial in trials) and len(trials) == 20
+    assert best_trial(trials).rate == max(trial.rate for trial in trials) and len(trials) == 20
 
 
 def point(within_bound, kept_up=True, **errors):

@@ -1,4 +1,4 @@
-"""Percentiles, histograms, intervals and verdicts."""
+"""Percentiles and verdicts."""
 
 import numpy as np
 import pytest
@@ -29,54 +29,6 @@ def test_a_percentile_is_quoted_only_with_ten_samples_beyond(percent, needed):
 
 def test_nothing_measured_is_nothing_quoted():
     assert set(statistics.summarise(np.empty(0)).values()) == {None}
-
-
-@given(latencies)
-def test_histogram_keeps_every_sample_to_three_digits(values):
-    decoded, counts = statistics.decode_histogram(statistics.encode_histogram(values))
-    assert counts.sum() == len(values)
-    np.testing.assert_allclose(np.repeat(decoded, counts), np.sort(values), rtol=2e-3, atol=1e-3)
-
-
-def test_histogram_is_readable_by_the_library():
-    from hdrh.histogram import HdrHistogram
-
-    values = np.linspace(1, 100, 5000)
-    read = HdrHistogram.decode(statistics.encode_histogram(values))
-    assert read.get_value_at_percentile(99) == pytest.approx(99_000, rel=2e-3)
-
-
-def windows_of(random, count, size, spread=0.0):
-    return [random.lognormal(2 + spread * random.normal(), 0.4, size) for _ in range(count)]
-
-
-@pytest.mark.slow
-def test_intervals_cover_the_truth_about_as_often_as_they_say():
-    random = np.random.default_rng(0)
-    truth = {"p50": np.exp(2), "p90": np.exp(2 + 0.4 * 1.2815515655)}
-    hits = dict.fromkeys(truth, 0)
-    for _ in range(40):
-        intervals = statistics.intervals(windows_of(random, 10, 100))
-        for name, value in truth.items():
-            hits[name] += intervals[name][0] <= value <= intervals[name][1]
-    # Binomial(40, 0.95) falls below 32 once in ten thousand runs; an interval half as wide would cover 67 %, so 27.
-    assert min(hits.values()) >= 32
-
-
-def test_windows_that_differ_widen_the_interval():
-    random = np.random.default_rng(1)
-    steady, unsteady = (
-        np.diff(statistics.intervals(windows_of(random, 10, 200, spread))["p50"]) for spread in (0.0, 0.3)
-    )
-    assert unsteady > 3 * steady
-
-
-def test_bootstrap_is_reproducible_and_survives_an_empty_window():
-    windows = [(np.sort(one), np.ones(100)) for one in windows_of(np.random.default_rng(2), 4, 100)]
-    first, second = (statistics.bootstrap_percentiles(windows, [50.0], seed=5) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert statistics.intervals([np.ones(30), np.empty(0)])["p50"] == [pytest.approx(1, rel=1e-3)] * 2
-    assert statistics.intervals([np.empty(0)])["p50"] is None
 
 
 STEADY = [np.full(50, 10.0)] * 5

@@ -169,7 +169,7 @@ def test_an_error_passes_from_process_to_process():
 )  # fmt: skip
 def test_failures_that_pass_are_tried_again_and_no_others(code, times, attempts, calls):
     failing = Failing(grpc.StatusCode[code], times)
-    with connected(failing, attempts=attempts, first_backoff_s=0.01) as client:
+    with connected(failing, attempts=attempts) as client:
         if times < attempts:
             assert client.predict(IDS)["probabilities"].shape == (1, 2)
         else:
@@ -196,7 +196,7 @@ def test_calls_go_in_turn_to_all_addresses_of_a_name(attempts):
 def test_a_dropped_connection_is_opened_again(relay):
     with StandIn() as server:
         between = relay(server.target)
-        with Client(Connection(between.target, first_backoff_s=0.05), "default") as client:
+        with Client(between.target, "default") as client:
             client.predict(IDS)
             between.cut()
             assert client.predict(IDS)["probabilities"].shape == (1, 2)
@@ -323,6 +323,8 @@ def test_wrong_connection_settings_are_met_at_the_door():
         Connection("h:1", attempts=9)
     with pytest.raises(UserError, match="go together"):
         Connection("h:1", client_key="k")
+    with pytest.raises(UserError, match="choose gzip or deflate"):
+        Connection("h:1", compression="zip")
 
 
 def test_command_line_describes_and_answers_without_tensorflow(run_module):

@@ -46,7 +46,6 @@ IDS = '"input_ids": [[5, 6, 7], [8, 0, 0]]'
             "input_ids:int32:4 input_mask:float32", {},
             '{"input_ids": [[5, 6, 7, 0], [8, 0, 0, 0]], "input_mask": [[1, 1, 1, 0], [1, 0, 0, 0]]}',
         ),
-        ("input_ids:int32", {"length_buckets": (2, 4, 8)}, '{"input_ids": [[5, 6, 7, 0], [8, 0, 0, 0]]}'),
     ],
 )  # fmt: skip
 def test_rows_become_what_the_signature_asks_for(inputs, options, arrays):
@@ -56,17 +55,16 @@ def test_rows_become_what_the_signature_asks_for(inputs, options, arrays):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "options", "words"),
+    ("inputs", "words"),
     [
-        ("input_ids:int32", {"length_buckets": (1, 2)}, "3 tokens is over the largest length bucket, 2"),
-        ("input_ids:int32:2", {}, "3 tokens does not fit the model's fixed length of 2"),
-        ("x:float32", {}, "does not take token ids"),
-        ("input_ids:int32 image:float32", {}, "'image'"),
+        ("input_ids:int32:2", "3 tokens does not fit the model's fixed length of 2"),
+        ("x:float32", "does not take token ids"),
+        ("input_ids:int32 image:float32", "'image'"),
     ],
 )
-def test_what_does_not_fit_is_refused(inputs, options, words):
+def test_what_does_not_fit_is_refused(inputs, words):
     with pytest.raises(UserError, match=words):
-        messages.ids_inputs(signature(inputs), ROWS, **options)
+        messages.ids_inputs(signature(inputs), ROWS)
     with pytest.raises(UserError, match="does not take text"):
         messages.text_inputs(signature(inputs), ["a"])
     with pytest.raises(UserError, match="choose one"):
@@ -85,7 +83,7 @@ def test_request_says_what_was_asked():
     size=st.integers(1, 40),
 )
 def test_batches_and_back_is_the_identity(rows, size):
-    numbers = list(messages.batches([len(row) for row in rows], size))
+    numbers = list(messages.batches([len(row) for row in rows], max_rows=size))
     assert all(len(batch) <= size for batch in numbers)
     assert sorted(np.concatenate(numbers).tolist()) == list(range(len(rows)))
     asked = signature("input_ids:int32 lengths:int32")
@@ -96,7 +94,7 @@ def test_batches_and_back_is_the_identity(rows, size):
 
 
 def test_rows_of_like_length_travel_together():
-    numbers = list(messages.batches([9, 1, 8, 2], 2))
+    numbers = list(messages.batches([9, 1, 8, 2], max_rows=2))
     assert [sorted(batch.tolist()) for batch in numbers] == [[1, 3], [0, 2]]
 
 

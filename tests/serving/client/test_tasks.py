@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.client import AsyncClient, Client
-from serving.client.messages import MAX_ROWS, token_batches
+from serving.client.messages import MAX_ROWS, batches
 from serving.client.tasks import relevance
 from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
 from tests.stand_in import StandIn
@@ -25,16 +25,19 @@ def served(request):
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=50), st.integers(1, 200))
-def test_token_batches_hold_every_row_once_within_their_bound(sizes, most):
-    batches = [batch.tolist() for batch in token_batches(sizes, most)]
-    assert sorted(row for batch in batches for row in batch) == list(range(len(sizes)))
-    assert all(len(batch) == 1 or sum(sizes[row] for row in batch) <= most for batch in batches)
-    flat = [sizes[row] for batch in batches for row in batch]
+def test_batches_hold_every_row_once_within_their_bound(sizes, most):
+    found = [batch.tolist() for batch in batches(sizes, most)]
+    assert sorted(row for batch in found for row in batch) == list(range(len(sizes)))
+    assert all(len(batch) == 1 or sum(sizes[row] for row in batch) <= most for batch in found)
+    flat = [sizes[row] for batch in found for row in batch]
     assert flat == sorted(flat)
 
 
-def test_token_batches_hold_no_more_rows_than_a_batching_server_takes():
-    assert [len(batch) for batch in token_batches([1] * (2 * MAX_ROWS + 1), 10_000)] == [MAX_ROWS, MAX_ROWS, 1]
+@pytest.mark.parametrize("served", ["embedder"], indirect=True)
+def test_a_call_has_no_more_rows_than_a_batching_server_takes(served):
+    model, client = served
+    client.embed(["a"] * (2 * MAX_ROWS + 1), max_batch_tokens=10_000)
+    assert [len(batch) for batch in model.batches] == [MAX_ROWS, MAX_ROWS, 1]
 
 
 @pytest.mark.parametrize("served", ["embedder"], indirect=True)

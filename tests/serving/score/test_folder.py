@@ -6,6 +6,7 @@ import pytest
 
 from serving.score import job, worker
 from tests.serving.score.conftest import read_lines
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 
@@ -58,14 +59,16 @@ def test_nor_a_file_that_the_command_needs(echo, tmp_path, name):
 
 def test_beside_the_inputs_the_same_command_goes_on(echo, rows, monkeypatch, capsys):
     """Stopped before the manifest, its own tables are no others' files."""
+    write = files.write
     with monkeypatch.context() as patch:
-        patch.setattr(job.shutil, "rmtree", lambda *_, **__: None)
-        job.score(f"{rows}/b.txt", rows, echo)
-    (rows / "manifest.json").unlink()
+        patch.setattr(
+            files, "write", lambda path, *given: 1 / 0 if path.name == "manifest.json" else write(path, *given)
+        )
+        with pytest.raises(ZeroDivisionError):
+            job.score(f"{rows}/b.txt", rows, echo)
+    assert labels(rows / "b.jsonl") == ["b"] and not (rows / "manifest.json").exists()
     job.score(f"{rows}/b.txt", rows, echo)
-    assert labels(rows / "b.jsonl") == ["b"] and not (rows / ".parts").exists()
-    job.score(f"{rows}/b.txt", rows, echo)
-    assert "is complete already" in capsys.readouterr().out
+    assert "is complete already" in capsys.readouterr().out and not (rows / ".parts").exists()
 
 
 def test_tables_of_another_job_go_with_it(echo, rows, tmp_path, monkeypatch):

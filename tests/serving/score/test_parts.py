@@ -1,8 +1,9 @@
-"""Parts of tables: on the disk before they count as done, looked at when they are joined, bad rows among them."""
+"""Parts of tables: on the disk before they count as done, and made anew if they are damaged."""
 
 import functools
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from serving.score import job, rows
 from serving.score.worker import ScoringWorker
 from tests.serving.score.conftest import Echo, read_lines
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def stopped(score, tmp_path, monkeypatch):
 
     def start(**options):
         with monkeypatch.context() as patch:
-            patch.setattr(job, "_assemble", lambda *_: 1 / 0)
+            patch.setattr(job, "_publish", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 score(**options)
         return tmp_path / "out" / ".parts"
@@ -36,34 +38,26 @@ def stopped(score, tmp_path, monkeypatch):
     return start
 
 
-def test_reports_hold_counts_and_bad_rows_are_listed_from_parts(score, stopped, tmp_path):
-    reports = [json.loads(path.read_text()) for path in stopped().glob("0*.json")]
-    assert len(reports) > 3 and sum(report["bad"] for report in reports) == 6
-    assert sum(report["rows"] for report in reports) == 30
-    manifest = score()
-    assert (manifest["rows"], manifest["bad_rows"]) == (30, 6)
-    bad = read_lines(tmp_path / "out" / "bad_rows.jsonl")
-    assert [(one["line"], one["row"]) for one in bad] == [(n + 1, f'{{"txt": "{n}"}}') for n in range(0, 30, 5)]
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": "5", "bad": 1}'])
-def test_a_report_that_lost_its_text_is_no_report(score, stopped, tmp_path, text):
-    (stopped() / "000001.json").write_text(text)
-    score()
-    assert [row.get("label") for row in read_lines(tmp_path / "out" / "in.jsonl")][:3] == [None, "1", "2"]
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".bad", ".parquet"])
-def test_a_part_that_lost_rows_is_made_anew(score, stopped, tmp_path, suffix):
-    options = {"format": "parquet"} if suffix == ".parquet" else {}
+@pytest.mark.parametrize("damage", ["report", "answers", "parquet"])
+def test_parts_that_are_whole_are_kept_and_others_are_made_anew(score, stopped, tmp_path, capsys, damage):
+    options = {"format": "parquet"} if damage == "parquet" else {}
     if options:
         pytest.importorskip("pyarrow")
-    (stopped(**options) / f"000001{suffix}").write_bytes(b"")
-    with pytest.raises(UserError, match=r"1 parts in .* are damaged; run the same command again"):
-        score(**options)
-    assert not (tmp_path / "out" / "manifest.json").exists()
+    parts = stopped(**options)
+    reports = sorted(parts.glob("0*.json"))
+    assert len(reports) > 3
+    if damage == "report":
+        reports[1].write_text("{}")
+    else:
+        reports[1].with_suffix(f".{options.get('format', 'jsonl')}").write_bytes(b"")
     manifest = score(**options)
     assert (manifest["rows"], manifest["bad_rows"]) == (30, 6)
+    assert 0 < int(re.search(r"; (\d+) rows in", capsys.readouterr().out)[1]) < 15
+    bad = read_lines(tmp_path / "out" / "bad_rows.jsonl")
+    assert [(one["line"], one["row"]) for one in bad] == [(n + 1, f'{{"txt": "{n}"}}') for n in range(0, 30, 5)]
+    if not options:
+        rows = read_lines(tmp_path / "out" / "in.jsonl")
+        assert [row.get("label") for row in rows] == [str(n) if n % 5 else None for n in range(30)]
 
 
 def test_a_part_is_on_the_disk_before_its_report(echo, tmp_path, monkeypatch):
@@ -80,12 +74,11 @@ def test_a_part_is_on_the_disk_before_its_report(echo, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", replaced)
-    parts = tmp_path / "parts"
-    parts.mkdir()
+    (tmp_path / ".parts").mkdir()
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{}\n')
     (piece,) = rows.cut([tmp_path / "in.jsonl"], 10_000)
-    ScoringWorker(echo, (), (), (), "jsonl", 2048, parts).score(0, piece, ("text",), Echo.outputs)
-    assert events == [".jsonl", "renamed .jsonl", "", ".bad", "renamed .bad", "", "renamed .json"]
+    ScoringWorker(echo, (), (), (), "jsonl", 2048, Parts(tmp_path)).score("0", piece, ("text",), Echo.outputs)
+    assert events == [".jsonl", "renamed .jsonl", "", "renamed .json"]
 
 
 @pytest.mark.parametrize("rest", [0, 2000])

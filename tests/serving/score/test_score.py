@@ -24,6 +24,7 @@ from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeMode
 from tests.serving.score.conftest import Echo, read_lines
 from tests.stand_in import StandIn
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
 
@@ -234,9 +235,10 @@ def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "_Served", Slow)
     (tmp_path / "in.txt").write_text("two\nbatches\n")
     (piece,) = rows.cut([tmp_path / "in.txt"], 1000)
-    worker = ScoringWorker(ModelSource("slow", "h:1"), (), (), (), "jsonl", max_batch_tokens=1, parts=tmp_path)
-    worker.score(0, piece, ("text",), Echo.outputs)
-    assert [row["label"] for row in read_lines(tmp_path / "000000.jsonl")] == ["two", "batches"]
+    worker = ScoringWorker(ModelSource("slow", "h:1"), (), (), (), "jsonl", max_batch_tokens=1, parts=Parts(tmp_path))
+    (tmp_path / ".parts").mkdir()
+    worker.score("part", piece, ("text",), Echo.outputs)
+    assert [row["label"] for row in read_lines(tmp_path / ".parts" / "part.jsonl")] == ["two", "batches"]
     assert len(opened) == 1
 
 
