@@ -9,7 +9,8 @@ import pytest
 
 from serving.client import ServingError
 from serving.gateway.errors import Refusal
-from serving.gateway.scheduler import BatchAnswer, Limits, Scheduler
+from serving.gateway.scheduler import BatchAnswer, Scheduler
+from serving.gateway.settings import GatewayOptions as Limits
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):

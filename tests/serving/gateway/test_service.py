@@ -16,7 +16,6 @@ import pytest
 
 from serving.gateway import keys
 from serving.gateway.keys import Keys
-from serving.gateway.scheduler import Limits
 from serving.wire import protos
 from tests.servers import free_port
 from tests.serving.gateway.conftest import failure_of, timing_of, wait_until
@@ -29,16 +28,15 @@ def ask(gateway, inputs, **more):
 
 @pytest.fixture
 def held(fake_server, gateway_to):
-    """held(**limits): within it a `first` request is at the model, which answers from `let_go()` on.
+    """held(max_held_bytes): within it a `first` request is at the model, which answers from `let_go()` on.
 
     `send(*inputs)` has further requests wait in the queue of the `gateway`.
     """
 
     @contextlib.contextmanager
-    def make(max_held_bytes=2**20, **limits):
+    def make(max_held_bytes=2**20):
         model, stand_in = fake_server("embedder")
-        limits = Limits(max_in_flight=1, **limits)
-        gateway = gateway_to(stand_in.target, limits=limits, max_held_bytes=max_held_bytes)
+        gateway = gateway_to(stand_in.target, max_in_flight=1, max_held_bytes=max_held_bytes)
         model.open.clear()
 
         def wait_for(rows):
