@@ -115,7 +115,7 @@ class _Endpoint:
             except ConnectionError:
                 return
             except Exception as error:
-                reply = self._refused(error, call)
+                reply = self._refused(error, scope["method"], call)
             await self._reply(own, scope["method"], reply, time.perf_counter() - begin, call, send)
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
@@ -141,13 +141,13 @@ class _Endpoint:
         call.share.take(len(call.body) - call.share.size)
         return call.body
 
-    def _refused(self, error: Exception, call: Call) -> Reply:
+    def _refused(self, error: Exception, method: str, call: Call) -> Reply:
         refusal = self._refusal(error)
         call.code = refusal.code
         headers = {}
         if refusal.status == 401:
             # A browser that opens a page asks its user for a name, which does not matter, and the key.
-            is_for_people = self._page is not None and self._page.is_for_people
+            is_for_people = method == "GET" and self._page is not None and self._page.is_for_people
             headers[b"www-authenticate"] = b'Basic realm="gateway"' if is_for_people else b"Bearer"
         elif refusal.status == 405:
             headers[b"allow"] = ", ".join(self._methods).encode()

@@ -59,6 +59,7 @@ prompted embedder | serving_default | text:s1 | embedding:f2
 prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | embedding:f2 COUNTED prompt_names:s2
 prompted embedder | tokens | text:s1 | TOKENS
 prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
+prompted embedder | tokenize | text:s1 | PIECES TOLD
 prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
 optional classifier | serving_default | text:s1 | CLASSES
 optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED

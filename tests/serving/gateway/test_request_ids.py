@@ -24,7 +24,7 @@ def logged(fake_server, gateway_to, tmp_path):
 
     def make(**options):
         model, stand_in = fake_server("embedder")
-        gateway = gateway_to(stand_in.target, access_log=str(tmp_path / "log"), **options)
+        gateway = gateway_to(stand_in.target, access_log=str(tmp_path / "log"), check_s=60.0, **options)
         model.metadata.clear()
         return gateway, model, lambda: [json.loads(line) for line in (tmp_path / "log").read_text("utf-8").splitlines()]
 

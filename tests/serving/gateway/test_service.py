@@ -326,17 +326,16 @@ def test_several_models_are_asked_by_name(fake_server, gateway_to):
 
 def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     model, stand_in = fake_server("classifier")
-    gates = {"tokenize": threading.Event(), "classify": threading.Event()}
+    gate = threading.Event()
 
     def wait(asked, context):
-        if asked.model_spec.name == "slow" and (gate := gates.get(asked.model_spec.signature_name)):
-            assert gate.wait(30)
+        assert asked.model_spec.name != "slow" or gate.wait(30)
 
     model.before = wait
     gateway = gateway_to(stand_in.target, live=False, models=("slow", "quick"))
 
-    def status(path="/predict", **body):
-        return gateway.http.post(path, json={"inputs": "a"} | body).status_code
+    def status(**body):
+        return gateway.http.post("/predict", json={"inputs": "a"} | body).status_code
 
     wait_until(lambda: status(model="quick") == 200)
     # A request that names no model is for the first: the second must not answer in its place.
@@ -347,25 +346,21 @@ def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     ready = gateway.http.get("/health/ready")
     assert ready.status_code == 503 and "slow: not ready yet" in ready.json()["error"] and "quick" not in ready.text
     assert gateway.http.get("/health/live").status_code == 200
-    # Pieces need no names of classes; classes without them would be other answers.
-    gates["tokenize"].set()
-    wait_until(lambda: status("/tokenize", model="slow") == 200)
-    assert status(model="slow") == 503 == gateway.http.get("/health").status_code
-    gates["classify"].set()
+    assert gateway.http.get("/health").status_code == 503
+    gate.set()
     wait_until(lambda: gateway.http.get("/health/ready").status_code == 200)
     assert status() == status(model="slow") == gateway.http.get("/health").status_code == 200
 
 
-def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_others(fake_server, gateway_to):
-    model, stand_in = fake_server("embedder")
-    absent = {"gone", "there"}
+def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_others(fake_server, front_of, gateway_to):
+    front, absent = front_of(fake_server("embedder")[1].target), {"gone", "there"}
 
-    def refuse(asked, context):
-        if asked.model_spec.name in absent:
+    def refuse(method, request, context):
+        if protos.GetModelMetadataRequest.FromString(request).model_spec.name in absent:
             context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request")
 
-    model.before = refuse
-    gateway = gateway_to(stand_in.target, live=False, models=("there", "gone"))
+    front.rule = refuse
+    gateway = gateway_to(front.target, live=False, models=("there", "gone"))
 
     def get(path):
         return gateway.http.get(path)
@@ -385,35 +380,15 @@ def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_other
     assert answer.status_code == 400 and failure_of(answer, "/rerank") == "no model here can rerank"
 
 
-def test_names_of_classes_are_asked_again_of_a_busy_server_and_gone_without_where_it_refuses(fake_server, gateway_to):
+def test_a_server_that_is_busy_while_a_model_is_read_is_asked_again(fake_server, gateway_to):
     model, server = fake_server("classifier")
     codes = ["CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED"]
 
     def busy(asked, context):
-        if asked.model_spec.signature_name == "classify" and codes:
+        if asked.model_spec.signature_name == "serving_default" and codes:
             context.abort(grpc.StatusCode[codes.pop()], "not now")
 
-    def label_sets():
-        answer = gateway_to(server.target).http.post("/predict", json={"inputs": "a fine film"}).json()
-        return [one["label"] for one in answer]
-
     model.before = busy
-    assert (sorted(label_sets()), codes) == (["dull", "fine"], [])
-    codes = ["INVALID_ARGUMENT"]
-    # The likeliest one's name is in the answer itself.
-    named, number = label_sets()
-    assert named in ("dull", "fine") and number in ("0", "1")
-
-
-def test_the_first_task_waits_until_all_are_known(fake_server, gateway_to):
-    """Else a classifier would give pieces at first, which are known before classes."""
-    model, stand_in = fake_server("classifier")
-    gate = threading.Event()
-    model.before = lambda asked, context: asked.model_spec.signature_name != "classify" or gate.wait(30)
-    gateway = gateway_to(stand_in.target, live=False)
-    wait_until(lambda: gateway.http.post("/tokenize", json={"inputs": "a"}).status_code == 200)
-    early = gateway.http.post("/", json={"inputs": "a"})
-    assert early.status_code == 503 and early.json()["error_type"] == "not_ready"
-    gate.set()
-    wait_until(lambda: gateway.http.post("/", json={"inputs": "a"}).status_code == 200)
-    assert {one["label"] for one in gateway.http.post("/", json={"inputs": "a"}).json()[0]} == {"dull", "fine"}
+    gateway = gateway_to(server.target)
+    (read,) = gateway.http.get("/info").json()["models"]
+    assert (read["labels"], codes) == (["dull", "fine"], [])
