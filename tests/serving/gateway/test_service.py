@@ -356,7 +356,8 @@ def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_other
     front, absent = front_of(fake_server("embedder")[1].target), {"gone", "there"}
 
     def refuse(method, request, context):
-        if protos.GetModelMetadataRequest.FromString(request).model_spec.name in absent:
+        kind = protos.PredictRequest if method == "Predict" else protos.GetModelMetadataRequest
+        if kind.FromString(request).model_spec.name in absent:
             context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request")
 
     front.rule = refuse
