@@ -97,19 +97,13 @@ class EmbeddingsBody(Body, kw_only=True):
 
 
 class CohereRerankBody(Body, kw_only=True):
-    """Cohere's rerank body, of both versions.
-
-    Attributes:
-        max_tokens_per_doc: refused below the model's maximum row length.
-    """
+    """Cohere's rerank body, of both versions."""
 
     query: str
     documents: list[str | dict[str, Any]]
     top_n: Positive | None = None
     return_documents: bool | None = None
     rank_fields: list[str] | None = None
-    max_tokens_per_doc: Positive | None = None
-    max_chunks_per_doc: Positive | None = None
 
 
 class TruncatingBody(Body, kw_only=True):

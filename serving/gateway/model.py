@@ -225,20 +225,11 @@ class Outdated(Refusal):
 class ServedModel:
     """A model of a TensorFlow Serving server, read anew every `check_s` seconds.
 
-    `turns` is shared by all models, so that they are read one after the other; a model that takes longer than
-    `check_s` does not keep the others waiting. `on_change` is called when the model appears, disappears, or changes.
+    `on_change` is called when the model appears, disappears, or changes.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        name: str,
-        check_s: float,
-        on_change: Callable[["ServedModel"], None] = lambda _: None,
-        turns: asyncio.Lock | None = None,
-    ):
+    def __init__(self, connection: Connection, name: str, check_s: float, on_change: Callable[["ServedModel"], None]):
         self.name, self._check_s, self._on_change = name, check_s, on_change
-        self._turns = turns or asyncio.Lock()
         self._client = AsyncClient(connection, name)
         self._wake, self._looked = asyncio.Event(), asyncio.Event()
         self.error = ""
@@ -258,16 +249,9 @@ class ServedModel:
         """Reads the model regularly; never returns."""
         while True:
             self._wake.clear()
-            async with self._turns:
-                # Who waits from now on waits for the next look.
-                looked, self._looked = self._looked, asyncio.Event()
-                look = asyncio.create_task(self._look())
-                try:
-                    await asyncio.wait([look], timeout=self._check_s)
-                except asyncio.CancelledError:
-                    look.cancel()
-                    raise
-            await look
+            # Who waits from now on waits for the next look.
+            looked, self._looked = self._looked, asyncio.Event()
+            await self._look()
             looked.set()
             wait = self._check_s if self.live else min(_DOWN_CHECK_S, self._check_s)
             try:

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,26 +80,14 @@ class Page:
 _OK = Reply(b'{"status":"ok"}')
 
 
-def _health(service: Service, **_: str) -> Reply:
-    return _ok_unless(_absences(service))
-
-
-def _ready(service: Service, **_: str) -> Reply:
-    absences = _absences(service)
+def _health(service: Service, some_suffice: bool = False, **_: str) -> Reply:
+    absences = {name: model.absence for name, model in service.models.items() if model.absence}
     # A missing model must not block requests to the others.
     is_read = all(absence.code != NOT_READY for absence in absences.values())
-    return _OK if is_read and len(absences) < len(service.models) else _ok_unless(absences)
-
-
-def _absences(service: Service) -> dict[str, Refusal]:
-    return {name: model.absence for name, model in service.models.items() if model.absence}
-
-
-def _ok_unless(absences: dict[str, Refusal]) -> Reply:
-    if absences:
-        lines = [f"{name}: {absence.message}" for name, absence in absences.items()]
-        raise Refusal(503, "; ".join(lines), "unavailable", RETRY_S)
-    return _OK
+    if not absences or (some_suffice and is_read and len(absences) < len(service.models)):
+        return _OK
+    lines = [f"{name}: {absence.message}" for name, absence in absences.items()]
+    raise Refusal(503, "; ".join(lines), "unavailable", RETRY_S)
 
 
 def _models(service: Service, **_: str) -> Reply:
@@ -250,7 +239,7 @@ PAGES = (
     Page("/info", _info, "What the gateway and its models are."),
     Page("/health", _health, "200 while every model answers, else 503 with the reasons; needs no key.", is_open=True),
     Page(
-        "/health/ready", _ready,
+        "/health/ready", partial(_health, some_suffice=True),
         "200 while a model answers and none is still being read, else 503 with the reasons; needs no key.",
         is_open=True,
     ),

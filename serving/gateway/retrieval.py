@@ -93,9 +93,6 @@ async def rerank(call: Call, body: bodies.RerankBody) -> Answer:
 
 async def cohere_rerank(call: Call, body: bodies.CohereRerankBody, version: str) -> Answer:
     """Ranks documents by version 1 or 2 of Cohere's API."""
-    longest = call.service.model(body.model, "rerank")[0].estimate.longest
-    if body.max_tokens_per_doc is not None and (longest is None or body.max_tokens_per_doc < longest):
-        raise bad_request(f"max_tokens_per_doc is not followed below the model's {longest} tokens; leave it out")
     return await _by_relevance(call, body, body.return_documents, version)
 
 

@@ -40,10 +40,11 @@ class Service:
         needs_key: bool = False,
     ):
         self.options, self.metrics, self.needs_key = options, metrics, needs_key
-        turns = asyncio.Lock()
-        self.models = {name: ServedModel(connection, name, options.check_s, self._changed, turns) for name in models}
+        self.models = {name: ServedModel(connection, name, options.check_s, self._changed) for name in models}
         self.scheduler = queue = Scheduler(lambda batch: batch.key[0].run(batch), options, self._count)
-        metrics.watch_queue(lambda: queue.queued_rows, lambda: queue.queued_tokens, lambda: queue.in_flight)
+        metrics.queue_rows.set_function(lambda: queue.queued_rows)
+        metrics.queue_tokens.set_function(lambda: queue.queued_tokens)
+        metrics.in_flight.set_function(lambda: queue.in_flight)
         self._watches = [asyncio.create_task(model.watch()) for model in self.models.values()]
         self.started = int(time.time())
 

@@ -1,7 +1,7 @@
 """Metrics for Prometheus, and spans of requests if OpenTelemetry's API is installed."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -46,15 +46,9 @@ class Metrics:
             "truncated_inputs", "Texts that were cut to the longest row of the model.", "model"
         )
         self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), registry=self.registry)
-
-    def watch_queue(self, rows: Callable[[], float], tokens: Callable[[], float], flights: Callable[[], float]) -> None:
-        texts = {
-            "gateway_queue_rows": ("Rows that wait.", rows),
-            "gateway_queue_tokens": ("Tokens that wait, as guessed.", tokens),
-            "gateway_batches_in_flight": ("Batches at the model server.", flights),
-        }
-        for name, (text, read) in texts.items():
-            Gauge(name, text, registry=self.registry).set_function(read)
+        self.queue_rows = Gauge("gateway_queue_rows", "Rows that wait.", registry=self.registry)
+        self.queue_tokens = Gauge("gateway_queue_tokens", "Tokens that wait, as guessed.", registry=self.registry)
+        self.in_flight = Gauge("gateway_batches_in_flight", "Batches at the model server.", registry=self.registry)
 
     def page(self) -> bytes:
         return generate_latest(self.registry)

@@ -108,21 +108,6 @@ def test_a_busy_server_is_not_absent(fake_server, front_of, gateway_to, code, me
     assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)
 
 
-def test_models_are_read_one_after_the_other(fake_server, gateway_to):
-    model, server = fake_server("classifier")
-    running, most = set(), []
-
-    def note(asked, context):
-        running.add(asked.model_spec.name)
-        most.append(len(running))
-        threading.Event().wait(0.01)
-        running.discard(asked.model_spec.name)
-
-    model.before = note
-    gateway_to(server.target, models=tuple("abcde"), check_s=5.0)
-    assert max(most) == 1 and len(most) >= 10
-
-
 def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, gateway_to):
     one, other = two("cross-encoder")
     front = front_of(one)
