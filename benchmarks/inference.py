@@ -35,14 +35,13 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 OURS = {
-    "plain fp32": InferenceOptions("float32", "computed"),
-    "fp32": InferenceOptions("float32", "skipped"),
-    "bf16": InferenceOptions("bfloat16", "skipped"),
-    "int8": InferenceOptions("int8", "skipped"),
+    "fp32": InferenceOptions("float32"),
+    "bf16": InferenceOptions("bfloat16"),
+    "int8": InferenceOptions("int8"),
 }
 # Whose times the others are compared with.
 _PEERS = ("OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
-BASES = ("plain fp32", "fp32", *_PEERS)
+BASES = ("fp32", *_PEERS)
 # Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
@@ -210,7 +209,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         }
         ours, threads = made(makers, left_out), settings.threads or results["machine"]["cores"]
         peers = made({"peers": lambda: make_peers(encoder, folder, threads, calibration)}, left_out).get("peers", {})
-        computes = list(dict.fromkeys(OURS[name].compute for name in ours if OURS[name].padding == "skipped"))
+        computes = list(dict.fromkeys(OURS[name].compute for name in ours))
         results["comparisons"] = {}
         for name, rows in workloads.items():
             results["comparisons"][name] = compare(rows, ours, peers, encoder, rounds)

@@ -15,7 +15,8 @@ from serving.client import Connection
 from serving.gateway.app import Gateway
 from serving.gateway.routes import ROUTES
 from serving.gateway.settings import GatewayOptions
-from serving.model_server import batching, configuration, json_request, json_values
+from serving.model_server import batching, configuration
+from serving.model_server.rest import json_request, json_values
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters, MonitoringConfig, PredictRequest, SSLConfig, TensorProto
 from serving.wire.tensors import checked_shape, read_tensor, to_numpy

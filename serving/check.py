@@ -77,8 +77,8 @@ def _without_optimizer() -> Iterator[None]:
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
     """Loads a version in a new process and compares it with its Keras model.
 
-    It compares answers to random ids in padded rows of different lengths; words proposed for a mask; early exit at an
-    unreachable threshold; and, if the export takes texts, their ids and answers.
+    It compares answers to random ids in padded rows of different lengths; early exit at an unreachable
+    threshold; and, if the export takes texts, their ids and answers.
 
     Returns:
         The largest absolute difference by output.
@@ -103,9 +103,6 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
             expected = exportable.shortened(expected_answers(model, framed))
             of_texts = exportable.compared_texts(texts, expected, answers["serving_default"])
             differences |= compare(*of_texts, tolerance, "text ")
-    for name in exportable.head_calls(calls[by_ids]):
-        of_head = exportable.compared_head(model, calls[name], answers[name])
-        differences |= compare(*of_head, tolerance, f"{name} ")
     if "stateful" in calls:
         # Of a document's first rows.
         differences |= compare(of_ids, answers["stateful"], tolerance, "stateful ")
@@ -124,7 +121,6 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
         if not exportable.rows_are_answers:
             longest = exportable.options.max_seq_length
             calls["serving_default"] = sample_inputs(exportable, signatures["serving_default"], longest)
-    calls |= exportable.head_calls(calls[by_ids])
     if "stateful" in signatures:
         new = sample_inputs(exportable, signatures["stateful"], _LONGEST, len(calls[by_ids]["lengths"]))
         calls["stateful"] = new | calls[by_ids]

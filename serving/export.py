@@ -5,25 +5,18 @@ python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --c
 python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --compute=int8 --engine=litert
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from albert_tf.hub import check_model
 from serving.export_settings import ExportSettings, read_calibration
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.tokenizers.finding import check_tokenizer
 
-if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
-
 __all__ = ["ExportSettings", "export"]
 
 
-def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = lambda loaded: None) -> Path:
+def export(settings: ExportSettings) -> Path:
     """Writes a model as the next version of a servable, atomically for a polling server, and returns its folder.
-
-    `check_loaded` may refuse the loaded model by raising an error.
 
     Raises:
         UserError: A missing head or tokenizer, an impossible length, an existing version, or a failed check.
@@ -46,7 +39,7 @@ def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = 
     start_tensorflow()
     from serving.exporting import load_and_write
 
-    return load_and_write(settings, check_loaded)
+    return load_and_write(settings)
 
 
 def main(settings: ExportSettings) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.choices import COMPUTE, PADDING
+from serving.choices import COMPUTE
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
@@ -21,7 +21,7 @@ class ExportSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "engine compute padding merge_low_rank other_cpu exit_rule",
+        "Speed": "engine compute merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
         "Output": "warm_up_lengths check check_numbers",
     }
@@ -54,11 +54,6 @@ class ExportSettings(CheckedSettings):
         "float32",
         help="arithmetic; int8: any x86 CPU; auto: bfloat16 where this CPU has it",
         choices=(*COMPUTE, "auto"),
-    )
-    padding: str = setting(
-        "skipped",
-        help="skipped: compute matrix products for real tokens only; computed: for padding, too",
-        choices=PADDING,
     )
     engine: str = setting(
         "tensorflow",
@@ -121,7 +116,7 @@ class ExportSettings(CheckedSettings):
 
 
 _OF_SAVED_MODELS = (
-    "padding", "other_cpu", "calibration_text", "exit_rule", "check_numbers", "warm_up_lengths", "warm_up_signatures",
+    "other_cpu", "calibration_text", "exit_rule", "check_numbers", "warm_up_lengths", "warm_up_signatures",
 )  # fmt: skip
 
 # Those that `albert_tf.load` has answered.

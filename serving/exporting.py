@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from serving.export_settings import ExportSettings, read_calibration, settings_o
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
-from serving.inference.options import advise
 from serving.litert.converter import check_model, lite_exportable
 from serving.litert.writing import write_version as write_lite_version
 from serving.manifest import FORMAT_VERSION, MANIFEST, SAVED_MODEL, read_manifest
@@ -58,13 +56,12 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
     return _write(settings, dataclasses.replace(loaded, task=task_of(loaded)))
 
 
-def load_and_write(settings: ExportSettings, check_loaded: Callable[[Loaded], None]) -> Path:
+def load_and_write(settings: ExportSettings) -> Path:
     """Loads and exports a model for `serving.export.export`, which has checked the settings."""
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
     )  # fmt: skip
-    check_loaded(loaded)
     return _write(settings, loaded)
 
 
@@ -172,10 +169,8 @@ def write_manifest(
         "inputs": "ids" if options.tokenizer is None else "text",
         "max_seq_length": options.max_seq_length,
         "compute": exportable.encoder.describe(),
-        "advice": advise(exportable.encoder.options.compute),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
-        "memory": exportable.encoder.memory if "stateful" in signatures else None,
         "check": differences,
         "export": settings | {name: files.whole_path(settings[name]) for name in _PATHS},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -206,7 +201,7 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
-        inference=InferenceOptions(settings.compute, settings.padding, settings.other_cpu),
+        inference=InferenceOptions(settings.compute, settings.other_cpu),
         calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )
@@ -249,8 +244,6 @@ def say_exported(target: Path) -> None:
     if not (target / SAVED_MODEL).is_file():
         return
     manifest = read_manifest(target)
-    if advice := manifest["advice"]:
-        print(advice)
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import resource
 import socket
 import zlib
 from collections.abc import Iterator
@@ -13,6 +12,12 @@ from typing import Any
 import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+try:
+    import resource
+except ModuleNotFoundError:
+    # Windows has no such limits.
+    resource = None
 
 # Time limit of a pause within a request, seconds. The whole request has no limit.
 RECEIVE_SECONDS = 30.0
@@ -38,6 +43,8 @@ def listen(address: str, port: int) -> socket.socket:
 
 def raise_file_limit() -> None:
     """Raises the process's limit of open files to the hard one: clients must not use up the usual 1024."""
+    if resource is None:
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS allows less than it says.
     with contextlib.suppress(ValueError):
@@ -413,8 +420,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _make_way(self) -> None:
         # Closes those connections without a request that have waited longest, before the files run out.
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = math.inf if files == resource.RLIM_INFINITY else files * _SHARE_OF_FILES
+        files = math.inf if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = math.inf if files in (math.inf, getattr(resource, "RLIM_INFINITY", None)) else files * _SHARE_OF_FILES
         if len(self.connections) <= most:
             return
         others = [one for one in self.connections if one is not self and not one.transport.is_closing()]

@@ -21,14 +21,15 @@ from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
 from serving.lite.start import PortSettings
-from serving.manifest import MANIFEST, SAVED_MODEL, read_manifest, versions_of
+from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import locked, output_folder, whole_path
+from tfrecords.base.files import locked, output_folder, whole_path, write_json
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
 
 _REAL = "tensorflow_model_server"
 _TERMINATION_S = 25
+_NAMES = {"tensorflow": "SavedModel", "litert": "LiteRT version, without TensorFlow"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,27 +60,50 @@ def find_servable(settings: StartSettings) -> Path:
     Raises UserError if there is no such model, or export fails.
     """
     given = Path(settings.model)
-    if (given / "saved_model.pb").is_file():
+    if any((given / name).is_file() for name in (SAVED_MODEL, LITERT)):
         raise UserError(
             f"--model={given} is a version of an export; give its parent folder, '{given.resolve().parent}'"
         )
     if versions_of(given):
         return given
-    base = Path(settings.output_dir) / (settings.name or _name_of(settings.model))
+    base, has_real = Path(settings.output_dir) / (settings.name or _name_of(settings.model)), shutil.which(_REAL)
+    engine, why = settings.engine, ""
+    if engine == "auto" and (has_real or settings.compute == "bfloat16"):
+        engine, why = "tensorflow", f"{_REAL} is installed" if has_real else "LiteRT has no bfloat16"
+    elif engine == "auto":
+        engine, why = "litert", f"{_REAL} is not installed"
+    # Of two first starts at the same moment, the second sees what the first exported.
+    with output_folder(base), locked(base, wait=True):
+        try:
+            _export(settings, base, engine)
+        except NeedsSavedModel as error:
+            if settings.engine == "litert":
+                raise
+            engine, why = "tensorflow", str(error)
+            _export(settings, base, engine)
+    if why:
+        other = {"litert": "tensorflow", "tensorflow": "litert"}[engine]
+        print(f"serving a {_NAMES[engine]}: {why}; --engine={other} serves a {_NAMES[other]}", file=sys.stderr)
+    return base
+
+
+class NeedsSavedModel(UserError):
+    """LiteRT does not do what the model needs."""
+
+
+def _export(settings: StartSettings, base: Path, engine: str) -> None:
+    compute = "int8" if engine == "litert" and settings.compute == "auto" else settings.compute
     asked = ExportSettings(
         model=whole_path(settings.model),
         output_dir=str(base),
         inputs="text",
-        compute=settings.compute,
+        engine=engine,
+        compute=compute,
         max_seq_length=settings.max_seq_length,
         allow_pickle=settings.allow_pickle,
     )
-    # Of two first starts at the same moment, the second sees what the first exported.
-    with output_folder(base), locked(base, wait=True):
-        return _exported(base, asked)
-
-
-def _exported(base: Path, asked: ExportSettings) -> Path:
+    # What a later start compares: whether 8 bits were near enough need not be tried again.
+    kept = dataclasses.asdict(asked) | {"compute": settings.compute}
     # A server answers by the latest version alone.
     for version in versions_of(base)[-1:]:
         exported = read_manifest(version).get("export", {})
@@ -88,19 +112,45 @@ def _exported(base: Path, asked: ExportSettings) -> Path:
                 f"'{base}' holds an export of '{exported['model']}', which a server may be using; give another --name "
                 "or --output_dir"
             )
-        if _is_export_of(version, exported, asked):
+        if _is_export_of(version, exported, kept):
             print(f"using {version}, which was exported before", file=sys.stderr)
-            return base
-    print(f"exported {export(asked)}", file=sys.stderr)
-    return base
+            return
+    if engine == "tensorflow":
+        print(f"exported {export(asked)}", file=sys.stderr)
+        return
+    loaded: list[Any] = []
+    version = export(asked, lambda one: loaded.append(_checked(one)))
+    if settings.compute == "auto":
+        from serving.litert.agreement import agrees
+
+        if not agrees(*loaded, version):
+            print("answers in 8 bits are not near enough: exporting in float32", file=sys.stderr)
+            shutil.rmtree(version)
+            version = export(dataclasses.replace(asked, compute="float32"))
+    manifest = {"format_version": FORMAT_VERSION, "export": kept, "config": {}, "versions": {}, "created": ""}
+    (version / MANIFEST).parent.mkdir()
+    write_json(version / MANIFEST, manifest)
+    print(f"exported {version}", file=sys.stderr)
 
 
-def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings) -> bool:
+def _checked(loaded: Any) -> Any:
+    from serving.litert.converter import check_model
+
+    try:
+        check_model(loaded.model)
+    except UserError as error:
+        raise NeedsSavedModel(str(error).partition(";")[0]) from error
+    if getattr(loaded.model, "exit_heads", []):
+        raise NeedsSavedModel("the model exits early, which LiteRT does not")
+    return loaded
+
+
+def _is_export_of(version: Path, exported: dict[str, Any], asked: dict[str, Any]) -> bool:
     without_effect = ("model", "output_dir", "allow_pickle")
-    same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in without_effect}
+    same = {name: value for name, value in asked.items() if name not in without_effect}
     if not exported or not same.items() <= exported.items():
         return False
-    place = Path(asked.model)
+    place = Path(asked["model"])
     states = [path.stat() for path in (place, *place.rglob("*"))] if place.exists() else []
     # A copy or a renamed folder keeps the first of these times.
     written = max((max(state.st_mtime, state.st_ctime) for state in states), default=0.0)
@@ -115,7 +165,7 @@ def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list
     """Returns the commands to run: tensorflow_model_server and the gateway, or the embedded server."""
     python = [sys.executable, "-m"]
     real = shutil.which(_REAL)
-    if real is None or not (versions_of(base)[-1] / SAVED_MODEL).is_file():
+    if real is None or not all((version / SAVED_MODEL).is_file() for version in versions_of(base)[-1:]):
         return [[*python, "serving.model_server", *settings.server_flags(base)]]
     server, name = settings.model_flags(base), settings.name or base.resolve().name
     # It listens on every network interface: a port that must not be open there has to be off.

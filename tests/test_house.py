@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.imports import ROOMS, ROOT, Sources, distances
-from serving.commands import COMMANDS
+from serving.commands import CLIENT_COMMANDS, COMMANDS
 from tests.stand_in import StandIn
 
 # The serving kit is for any model: it knows nothing of ALBERT.
@@ -140,7 +140,7 @@ def commands(sources, *folders) -> set[str]:
 
 
 def test_every_command_has_a_name(sources):
-    named = {module.replace(".", "/") for module, _ in COMMANDS.values()}
+    named = {module.replace(".", "/") for module, _ in (*COMMANDS.values(), *CLIENT_COMMANDS.values())}
     found = commands(sources, "tfrecords", "albert_tf", "serving") - {"serving/commands.py"}
     assert {path.removesuffix(".py").removesuffix("/__main__") for path in found} == named
 

@@ -105,11 +105,17 @@ def test_client_wheel_asks_for_nothing_large(wheel, client_wheel):
     assert metadata["Version"] == metadata_of(wheel)["Version"] and metadata["License-Expression"] == "Apache-2.0"
     assert any(name.endswith("/LICENSE") for name in contents(client_wheel))
     wanted = requirements(metadata)
-    light = {"ai-edge-litert", "tokenizers", "sentencepiece"}
-    assert {requirement.name for requirement in wanted if requirement.marker} == light
-    assert {requirement.name for requirement in wanted} == {"grpcio", "protobuf", "numpy", "absl-py", *light}
-    pins = pins_of("requirements.txt")
-    for requirement in wanted:
+    own = [one for one in wanted if not one.marker]
+    light = [one for one in wanted if one.marker and one.marker.evaluate({"extra": "lite"})]
+    assert {requirement.name for requirement in own} == {"grpcio", "protobuf", "numpy", "absl-py"}
+    assert {requirement.name for requirement in light} == {"ai-edge-litert", "tokenizers", "sentencepiece"}
+    server = [one for one in wanted if one.marker and one.marker.evaluate({"extra": "serve"})]
+    assert {requirement.name for requirement in server} == {
+        *("albert-tf-client", "grpcio-health-checking", "httptools", "msgspec", "prometheus-client", "starlette"),
+        "uvicorn",
+    }
+    pins = pins_of("requirements.txt") | pins_of("requirements/gateway.txt") | {"albert-tf-client": VERSION}
+    for requirement in (*own, *light, *server):
         assert pins[requirement.name] in requirement.specifier, "the client is tested with what the library pins"
 
 
@@ -174,9 +180,16 @@ run()
     assert asked.stderr == ""
 
 
+def test_the_client_wheel_has_all_of_the_light_server(alone):
+    others = "uvicorn", "httptools", "msgspec", "starlette", "prometheus_client", "grpc_health", "ml_dtypes"
+    of_others = "anyio", "sniffio", "click", "h11", "flatbuffers", "typing_extensions", "idna", "yaml", "dotenv"
+    code = "import serving.model_server.__main__, serving.gateway.server, serving.gateway.pages, serving.lite.start"
+    assert alone(code, *GRPC, *LITERT, *others, *of_others).stderr == ""
+
+
 def test_the_commands_of_the_client_wheel(alone):
     asked = alone("sys.argv = ['albert-client', '--help']; from serving.commands import run; run()")
-    assert "  ask " in asked.stdout and "  predict " in asked.stdout, asked.stderr
+    assert all(f"  {name} " in asked.stdout for name in ("ask", "predict", "start")), asked.stderr
 
 
 def test_the_citation_is_of_this_version():

@@ -70,7 +70,9 @@ class Window(Extension):
                 return attention.softmax(scores, step, part)
 
             length = ops.shape(query)[2]
-            if self.is_local(step) and not (isinstance(length, int) and length <= window + 1):
+            # The first token attends to all.
+            is_near = self.is_local(step) and not step.only_summary
+            if is_near and not (isinstance(length, int) and length <= window + 1):
                 return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
             return attend_by_parts(query, key, value, pairs.bias, score, weigh)
 

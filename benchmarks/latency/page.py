@@ -12,9 +12,9 @@ LENGTH, BATCH = 128, 32
 PLAIN, FAST, INT8 = "plain fp32", "fast", "fast int8"
 # How each model is exported.
 EXPORTS = {
-    PLAIN: {"compute": "float32", "padding": "computed"},
-    FAST: {"compute": "auto", "padding": "skipped"},
-    INT8: {"compute": "int8", "padding": "skipped"},
+    PLAIN: {"compute": "float32"},
+    FAST: {"compute": "auto"},
+    INT8: {"compute": "int8"},
 }
 # The template's names of models.
 _NAMES = {"bert": "bert_base_uncased", "albert": "albert_base_v2", "tiny": "albert_tiny"}
@@ -48,8 +48,8 @@ def render(figures: Figures, folder: str) -> str:
         f"load: seconds until the first answer. Then the median in milliseconds of one request by its length in "
         f"tokens, called by Python in process, and over gRPC from one client on the same machine (- if there was no "
         f"time for 20 requests). Rows a second: {BATCH} paragraphs of Python's help texts a request, of their own "
-        f"lengths, at most {LENGTH} tokens. Plain is float32 with `--padding=computed`; fast has `--compute=auto` "
-        "(bfloat16 if the CPU has it) and `--padding=skipped`; fast int8 has `--compute=int8` and `--padding=skipped`. "
+        f"lengths, at most {LENGTH} tokens. Plain is float32; fast has `--compute=auto` (bfloat16 "
+        "if the CPU has it); fast int8 has `--compute=int8`. "
         "All are classifiers, which compute their last step for [CLS] alone.",
         f"![latency against length]({folder}/latency.png)",
         "## How it was measured",

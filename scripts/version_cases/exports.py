@@ -18,7 +18,6 @@ from .groups import Case, Folders
 from .places import take
 from .texts import PIECES, sentences, wordpiece
 
-PADDING = ("skipped", "computed")
 LENGTH = 24
 # Heads that have a form for serving; by text those whose answers hang on strings most.
 HEADS = (
@@ -51,17 +50,12 @@ def cases(folders: Folders, compute: str) -> Iterator[Case]:
     compute, _, only = compute.partition(" ")
     of = functools.partial(exported, folders=folders, compute=compute)
     if not only:
-        for padding in PADDING:
-            for head in HEADS if padding == "skipped" else ("classifier", "encoder", "joint spans"):
-                if head in OTHER_HEADS.get(compute, HEADS):
-                    yield f"{compute}, {head}, padding {padding}", functools.partial(of, head, padding=padding)
+        for head in OTHER_HEADS.get(compute, HEADS):
+            yield f"{compute}, {head}", functools.partial(of, head)
     if only or compute != "float32":
         for name in CONFIGURATIONS[compute]:
             yield f"{compute}, encoder of {name}", of, "encoder", name
-    if only:
-        for name in ("modern rotary", "xlnet"):
-            yield f"padding computed, encoder of {name}", functools.partial(of, "encoder", name, padding="computed")
-    else:
+    if not only and compute == "float32":
         for head in BY_TEXT:
             yield f"by text, {head}", functools.partial(of, head, inputs="text")
         for rule in ("patience", "movement"):

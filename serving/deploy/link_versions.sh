@@ -49,7 +49,7 @@ link_model() {
         needs=$(sed -n 's/.*"requires": *"[^"]*a CPU with \([a-z0-9_, ]*\)".*/\1/p' \
             "$version/assets.extra/manifest.json" 2>/dev/null)
         if can_run; then
-            [ -e "$LINKS/$1/$number" ] || ln -s "$version" "$LINKS/$1/$number"
+            [ -h "$LINKS/$1/$number" ] || ln -s "$version" "$LINKS/$1/$number"
             continue
         fi
         rm -f "$LINKS/$1/$number"

@@ -321,14 +321,6 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the arrays to compare in a check of texts: the Keras model's and the export's."""
         return expected, answers
 
-    def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
-        """Returns inputs for further signatures that `serving.check` tests."""
-        return {}
-
-    def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns the arrays to compare in a check of `head_calls`."""
-        raise NotImplementedError
-
     @property
     def _reports(self) -> set[str]:
         return self.encoder.reports | self.encoder.specs.keys()

@@ -2,7 +2,6 @@
 
 import re
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -10,9 +9,9 @@ from albert_tf.models.heads import vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
-from serving.exportable.samples import Arrays, as_array, model_features, row_of, whole_words
+from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedLayerNorm, dense
-from tfrecords.framing import Framer, TokenBatch, encode
+from tfrecords.framing import TokenBatch, encode
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
@@ -60,7 +59,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return [f"{first} {mask} {second}", f"{mask}", f"{second}, {mask} {first} {mask}"]
 
     def lite_row(self, framer, *texts):
-        return masked_row(framer, texts[0])
+        parts = encode(framer.tokenizer, re.split(framer.mask_pattern, texts[0]))
+        row = row_of(framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(parts, [parts.nrows()]))))
+        return row | {"positions": np.flatnonzero(row["input_ids"] == framer.tokenizer.mask_id).astype(np.int32)[None]}
 
     def lite_answer(self, batch: TokenBatch, positions: tf.Tensor):
         encoded = self.encode(batch)
@@ -146,30 +147,3 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     @staticmethod
     def keras_answers(model, features):
         return EncoderExportable.keras_answers(model.encoder, features)
-
-    def head_calls(self, rows):
-        if self.framer is None:
-            by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
-            return {"fill_mask": by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}}
-        first, second = (whole_words(self.options.tokenizer, 2)[[0, -1]]).tolist()
-        return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
-
-    def compared_head(self, model, inputs, answers):
-        """Returns log probabilities to compare, since probabilities are tiny."""
-        if self.framer is not None:
-            inputs = masked_row(self.framer, inputs["text"][0].decode())
-            inputs["masked_lm_positions"] = inputs.pop("positions")
-        positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
-        rows = model_features({name: inputs[name] for name in ("input_ids", "lengths")})
-        logits = model(rows | positions, training=False)["masked_lm_logits"][:, :, : self.num_pieces]
-        scores = as_array(keras.ops.log_softmax(keras.ops.cast(logits, "float32")))
-        expected = np.take_along_axis(scores, answers["ids"], axis=-1)
-        probabilities = np.log(np.maximum(answers["probabilities"], 1e-30))
-        return {"log_probabilities": expected}, {"log_probabilities": probabilities}
-
-
-def masked_row(framer: Framer, text: str) -> Arrays:
-    """Returns a row of a text with masks, and their `positions`."""
-    parts = encode(framer.tokenizer, re.split(framer.mask_pattern, text))
-    row = row_of(framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(parts, [parts.nrows()]))))
-    return row | {"positions": np.flatnonzero(row["input_ids"] == framer.tokenizer.mask_id).astype(np.int32)[None]}

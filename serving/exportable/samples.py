@@ -1,5 +1,6 @@
 """Sample requests, for checks of an export and for a server's warm-up."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,8 +107,8 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
     return np.array(words or ["a"])
 
 
-def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Writes a warm-up request for each named signature and each length; returns their number.
+def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> None:
+    """Writes a warm-up request for each named signature and each length.
 
     Raises UserError for an unknown signature.
     """
@@ -117,12 +118,10 @@ def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int
         raise UserError(f"cannot warm up '{unknown[0]}'; the signatures are {', '.join(signatures)}")
     path = version / WARM_UP
     path.parent.mkdir(exist_ok=True)
-    requests = [(name, length) for name in names for length in lengths]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, length in requests:
+        for name, length in itertools.product(names, lengths):
             inputs = sample_inputs(exportable, signatures[name], length)
             writer.write(_log(name, signatures[name], inputs).SerializeToString())
-    return len(requests)
 
 
 def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:

@@ -100,7 +100,6 @@ class _ExitRunner(Runner):
         logits = state.logits
         if self.by_token:
             logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.units])
-            logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
@@ -141,8 +140,7 @@ class _ExitRunner(Runner):
     def _sums(self, state: State, row: Tensor, values: Tensor) -> Tensor:
         if not self.by_token:
             return values
-        is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
-        return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
+        return tf.math.unsorted_segment_sum(values, row, tf.size(state.row))
 
     def _leave(self, state: State) -> State:
         lengths = state.tables.lengths
@@ -154,17 +152,14 @@ class _ExitRunner(Runner):
         stay, lengths = tf.where(state.is_open)[:, 0], tf.boolean_mask(state.tables.lengths, state.is_open)
         tokens = ranges(tf.gather(state.tables.starts, stay), lengths)
         answers = tokens if self.by_token else stay
-        row = tf.gather(state.row, stay)
-        masked = self.batch.masked
-        mask = None if masked is None else tf.gather(masked, row)
-        padded = tokens if mask is not None else tf.pad(tokens, [[0, missing(tf.size(tokens))]])
+        padded = tf.pad(tokens, [[0, missing(tf.size(tokens))]])
         cells = tf.gather(state.tokens, tokens) if self.rows.features else None
-        rows = FlatRows(self.batch, self.config, self.rows.attention, lengths, mask, cells)
+        rows = FlatRows(self.batch, self.config, self.rows.attention, lengths, cells)
         if cells is not None:
             rows = self.encoder.with_features(rows, self.features)
         return state._replace(
             depth=tf.nest.map_structure(lambda tensor: tf.gather(tensor, padded), state.depth),
-            row=row,
+            row=tf.gather(state.row, stay),
             is_open=tf.gather(state.is_open, stay),
             threshold=tf.gather(state.threshold, stay),
             cell=tf.gather(state.cell, answers),

@@ -80,7 +80,7 @@ class InferenceEncoder(tf.Module):
         # on the way: in bfloat16 each step would round what all before it gave.
         self.dtype = tf.float32 if self.config.norm_position == "pre" else dtype
         longest = max_seq_length or self.config.max_seq_length
-        self.settings = KernelSettings(dtype, self.dtype, options.padding == "skipped", longest)
+        self.settings = KernelSettings(dtype, longest)
         self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
         self.embeddings = ExportedEmbeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
@@ -99,7 +99,7 @@ class InferenceEncoder(tf.Module):
         needs = "TensorFlow" if compute == "float32" else "TensorFlow for x86 with oneDNN"
         if compute == "bfloat16":
             needs += f", a CPU with {', '.join(BFLOAT16_NEEDS)}"
-        return {"compute": compute, "padding": self.options.padding, "requires": needs}
+        return {"compute": compute, "requires": needs}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes int32 input_ids [batch, length] with lengths [batch] or, if given, input_mask [batch, length].
@@ -140,10 +140,6 @@ class InferenceEncoder(tf.Module):
         """The memory inputs and outputs for rows that continue earlier rows, by name; {} without memory."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
-    @property
-    def memory(self) -> dict[str, Any]:
-        return {name: text for one in self.extensions for name, text in one.memory.items()}
-
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
@@ -174,8 +170,7 @@ class InferenceEncoder(tf.Module):
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
         begin = functools.partial(self._begin, input_ids, *others)
-        has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
-        if not has_one_row or others[-1]:
+        if others[-1] or not all(one.has_one_row for one in self.extensions):
             return answer(*begin())
         if (count := tf.convert_to_tensor(input_ids).shape[0]) is not None:
             return answer(*begin(one_row=count == 1))
@@ -185,7 +180,7 @@ class InferenceEncoder(tf.Module):
     def _begin(
         self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
     ) -> tuple[Runner, Any]:
-        batch = self._batch(input_ids, lengths, input_mask, self.settings.skips_padding and not features, one_row)
+        batch = self._batch(input_ids, lengths, input_mask, not features, one_row)
         rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
         hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
         runner = self.runner(rows)

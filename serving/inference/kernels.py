@@ -22,14 +22,9 @@ RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
 class KernelSettings(NamedTuple):
-    """Export settings that extensions may read.
-
-    `state_dtype` is the type of vectors between steps; `longest` is the maximum row length.
-    """
+    """Export settings that extensions may read; `longest` is the maximum row length."""
 
     dtype: tf.DType
-    state_dtype: tf.DType
-    skips_padding: bool
     longest: int
 
 
@@ -55,10 +50,6 @@ class ExportedExtension(tf.Module):
 
     def low_rank(self, half: tuple[str, int], product: str) -> tuple[np.ndarray, np.ndarray] | None:
         return self.extension.low_rank(self.weights, half, product)
-
-    @property
-    def memory(self) -> dict[str, Any]:
-        return {}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns further inputs of a signature for rows that continue earlier rows."""
@@ -138,11 +129,10 @@ class FeedForwardHalf(tf.Module):
     ):
         super().__init__()
         self.low_rank = LowRank(_low_rank(extensions, ("feed_forward", number), half), half, dtype)
-        # The values between the products may stay transposed, unless a low-rank product reads them.
-        transposed = not self.low_rank
         make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
         # A low-rank term must be added before the activation function, which then cannot be fused with the product.
-        self.is_fused = not self.low_rank
+        # It also reads the values between the products, which else may stay transposed.
+        self.is_fused = transposed = not self.low_rank
         hidden_act = half.config.hidden_act if self.is_fused else None
         self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, returns_transposed=transposed)
         self.gate = None if half.gate is None else make(*arrays(half.gate), returns_transposed=transposed)

@@ -1,13 +1,12 @@
 import dataclasses
-from pathlib import Path
 from typing import Self
 
 import tensorflow as tf
 
-from serving.choices import COMPUTE, PADDING
+from serving.choices import COMPUTE
 from serving.cpu import can_run
 from serving.inference import onednn
-from tfrecords.base.cpu import OWN_CPU_INFO, bfloat16_flags
+from tfrecords.base.cpu import bfloat16_flags
 from tfrecords.base.errors import UserError
 
 
@@ -20,14 +19,11 @@ class InferenceOptions:
     """
 
     compute: str = "float32"
-    padding: str = "skipped"
     other_cpu: bool = False
 
     def __post_init__(self):
-        for name, choices in {"compute": (*COMPUTE, "auto"), "padding": PADDING}.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
+        if self.compute not in (*COMPUTE, "auto"):
+            raise UserError(f"compute '{self.compute}' is none of {', '.join(COMPUTE)}, auto")
 
     def resolved(self) -> Self:
         """Replaces "auto" by the choice for this CPU."""
@@ -39,17 +35,6 @@ class InferenceOptions:
     def dtype(self) -> tf.DType:
         """The type of everything that is not in 8 bits: float32 for int8, as CPUs may lack bfloat16 products."""
         return tf.bfloat16 if self.compute == "bfloat16" else tf.float32
-
-
-def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
-    """Returns advice if another `compute` is faster on this CPU, else None."""
-    fast = bfloat16_flags(cpu_info)
-    if compute == "float32" and fast:
-        return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"
-    if compute == "bfloat16" and not fast and can_run("bfloat16", cpu_info):
-        lacks = "neither amx_bf16 nor avx512_bf16"
-        return f"this CPU has {lacks}: float32 is 2 to 4 times as fast on such CPUs (docs/results)"
-    return None
 
 
 def check_runs_here(options: InferenceOptions, hidden_act: str) -> None:

@@ -15,22 +15,23 @@ from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, 
 class FlatBatch:
     """Selects which tokens of a batch to compute, from a mask bool [batch, length].
 
-    If padding is skipped and the last token represents a row, the row's real tokens must be contiguous.
+    Padding is computed only in rows that continue earlier rows. If the last token represents a row, the row's real
+    tokens must be contiguous.
 
     Attributes:
-        masked: The mask if padding is computed, else None.
-        order: int32 [batch], row numbers; by ascending length if padding is skipped.
+        order: int32 [batch], row numbers by ascending length.
         lengths: int32 [batch], computed tokens of each row, in `order`.
         cells: int32 [tokens], the tokens' indices in the flattened batch.
         computed: `cells`; if padding is skipped, followed by zeros up to a size in SIZES.
     """
 
+    order: Tensor
     lengths: Tensor
-    masked: Tensor | None = None
 
     def __init__(self, mask: Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
         self.size, self.length = tf.unstack(tf.shape(mask))
         self.mask = mask = mask | _first_tokens(mask, config.spec.last_token)
+        self.skips_padding = skip_padding
         if one_row:
             self.order, self.cells = tf.range(self.size), tf.cast(tf.where(mask[0])[:, 0], tf.int32)
         elif skip_padding:
@@ -41,20 +42,17 @@ class FlatBatch:
             starts = tf.gather(tf.cumsum(lengths, exclusive=True), self.order)
             self.cells = tf.gather(real, ranges(starts, self.lengths))
         else:
-            self.order, self.cells, self.masked = tf.range(self.size), tf.range(self.size * self.length), mask
-            self.lengths, self.computed = tf.fill([self.size], self.length), self.cells
+            self.cells = self.computed = tf.range(self.size * self.length)
             return
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        if self.masked is not None:
-            return of_rows
-        return tf.gather(of_rows, tf.math.invert_permutation(self.order))
+        return tf.gather(of_rows, tf.math.invert_permutation(self.order)) if self.skips_padding else of_rows
 
     def rectangle(self, values: Tensor) -> Tensor:
         """Converts [computed tokens, ...] to float32 [batch, length, ...], with zeros elsewhere."""
         width = values.shape[1:]
-        if self.masked is not None:
+        if not self.skips_padding:
             return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
         values = tf.cast(values[: tf.size(self.cells)], tf.float32)
         flat = tf.scatter_nd(self.cells[:, tf.newaxis], values, [self.size * self.length, *width])
@@ -147,14 +145,13 @@ class FlatRows(BatchRows):
         config: AlbertConfig,
         attention: Attention,
         lengths: Tensor | None = None,
-        mask: Tensor | None = None,
         cells: Tensor | None = None,
     ):
         super().__init__(batch, config, attention)
-        lengths, mask = (batch.lengths, batch.masked) if lengths is None else (lengths, mask)
+        lengths = batch.lengths if lengths is None else lengths
         self.cells = batch.cells if cells is None else cells
-        self._block_lengths = lengths if mask is not None else round_up(lengths)
-        self.tables = make_tables(lengths, self._block_lengths, config, mask)
+        self._block_lengths = round_up(lengths)
+        self.tables = make_tables(lengths, self._block_lengths, config)
         # See `find_rows`; what extensions have found once for all steps.
         self.row_of_tokens: Any = None
 
@@ -186,7 +183,7 @@ class FlatRows(BatchRows):
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         starts = self.tables.starts
-        return tf.gather(hidden, starts + self.tables.summaries if self.last_token else starts)
+        return tf.gather(hidden, starts + self.tables.lengths - 1 if self.last_token else starts)
 
     def _attend_others(self, attend: Callable, first: Tensor) -> Tensor:
         contexts = tf.TensorArray(
@@ -217,7 +214,7 @@ class FlatRows(BatchRows):
         features = {name: (by_row(values),) * 2 for name, values in self.features.items()}
         summary: Any = None
         if step.only_summary and self.last_token:
-            summary = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])[:, tf.newaxis]
+            summary = tf.slice(tables.lengths, [tables.block_first_row[block]], [rows])[:, tf.newaxis] - 1
             query = tf.gather(query, summary, axis=2, batch_dims=1)
             features = {
                 name: (tf.gather(one, summary, axis=1, batch_dims=1), one) for name, (_, one) in features.items()
@@ -237,10 +234,9 @@ class FlatRows(BatchRows):
         """Returns each computed token's row, int32 [tokens], and the same with -1 for tokens to leave out of sums."""
         lengths = self.tables.lengths
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
-        counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)
         more = [[0, tf.size(self.batch.computed) - tf.size(row)]]
         # Tokens with a negative number are left out of sums.
-        return tf.pad(row, more), tf.pad(tf.where(counts, row, -1), more, constant_values=-1)
+        return tf.pad(row, more), tf.pad(row, more, constant_values=-1)
 
     def sum(self, values: Tensor) -> Tensor:
         axes = list(range(values.shape.rank))

@@ -35,29 +35,19 @@ class Tables(NamedTuple):
     value: Tensor
     back: Tensor
     bias: Tensor
-    # Where the last token stands for a row: which of its tokens that is, [rows], and the first row of each block.
-    summaries: Tensor = ()
+    # The first row of each block, where the last token stands for a row.
     block_first_row: Tensor = ()
 
 
-def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, mask: Tensor | None = None) -> Tables:
+def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig) -> Tables:
     """Returns the tables of rows with `lengths` int32 [rows], ascending.
 
-    `block_lengths` are the lengths to which attention pads the rows. `mask` is bool [rows, length] if padding is
-    computed; lengths are equal then.
+    `block_lengths` are the lengths to which attention pads the rows.
     """
-    starts, last_token = tf.cumsum(lengths, exclusive=True), config.spec.last_token
+    starts = tf.cumsum(lengths, exclusive=True)
     longest, _, counts = tf.unique_with_counts(block_lengths)
     is_masked = tf.gather(lengths, tf.cumsum(counts, exclusive=True)) != longest
-    if mask is None:
-        bias = tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE)
-    else:
-        is_masked |= ~tf.reduce_all(mask)
-        bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
-    keys = query if mask is None else _real(query, mask, config.num_attention_heads)
-    if mask is None:
-        back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
     return Tables(
         lengths=lengths,
         starts=starts,
@@ -67,19 +57,12 @@ def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, ma
         block_is_masked=tf.pad(is_masked, [[0, 1]]),
         block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
         query=query,
-        key=keys + config.num_attention_heads,
-        value=keys + 2 * config.num_attention_heads,
-        back=back,
-        bias=bias,
-        summaries=_summaries(lengths, mask) if last_token else (),
-        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if last_token else (),
+        key=query + config.num_attention_heads,
+        value=query + 2 * config.num_attention_heads,
+        back=tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]]),
+        bias=tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE),
+        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.spec.last_token else (),
     )
-
-
-def _summaries(lengths: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is None:
-        return lengths - 1
-    return tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]), 0), axis=1)
 
 
 def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Tensor]:
@@ -93,13 +76,6 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Te
     first = tf.reshape(first + heads[:, tf.newaxis] * block_lengths, [-1])
     back = tf.transpose(tf.reshape(ranges(first, tf.tile(lengths, [num_heads])), [num_heads, -1]))
     return query, back
-
-
-def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
-    places = tf.range(tf.shape(mask)[1])
-    first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
-    shift = tf.where(mask, 0, first - places) * 3 * num_heads
-    return index + tf.reshape(tf.tile(shift[:, tf.newaxis], [1, num_heads, 1]), [-1])
 
 
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:

@@ -155,8 +155,9 @@ def _silence() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         # What other threads wrote meanwhile is written again.
-        os.set_blocking(read, False)
-        with contextlib.suppress(BlockingIOError, OSError):
+        with contextlib.suppress(OSError, AttributeError):  # Python 3.11 has no set_blocking on Windows.
+            os.set_blocking(read, False)
+        with contextlib.suppress(OSError):
             lines = os.read(read, 2**16).splitlines(keepends=True)
             os.write(2, b"".join(line for line in lines if not line.startswith(b"INFO: Created TensorFlow Lite")))
         os.close(read)

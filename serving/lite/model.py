@@ -33,7 +33,6 @@ from tfrecords.answers.texts import (
 )
 from tfrecords.base.columns import strings
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import progress_bar
 
 # Numbers below it are log-probabilities of what is impossible.
 _IMPOSSIBLE = -1e29
@@ -144,6 +143,9 @@ class LiteModel(TextModel):
         check_asked(batch_size, rows.truncation, self._maker.max_seq_length)
         if not show_progress:
             return self.run(rows.rows, outputs)
+        # What commands need would delay the first answer of a process.
+        from tfrecords.base.script import progress_bar
+
         with progress_bar(total=len(rows.rows), unit="text") as bar:
             return self.run(rows.rows, outputs, bar.update)
 

@@ -33,14 +33,14 @@ class Framer:
         self.rules, self.max_seq_length = rules, max_seq_length
         self._between = rules.separators_between
 
-    def frame(self, *texts: np.ndarray) -> Row:
-        """Returns a row of one text, cut at its end, or of two, of which the longer is cut."""
+    def frame(self, *texts: np.ndarray, left: bool = False) -> Row:
+        """Returns a row of one text, cut at its end, or of two, of which the longer is cut; `left` cuts beginnings."""
         if len(texts) == 1:
-            return self._row(texts[0][: self.max_seq_length - 2])
+            return self._row(_some(texts[0], self.max_seq_length - 2, left))
         first, second = texts
         room = self._pair_room
         size = min(len(second), max(room - len(first), room // 2))
-        return self._row(first[: room - size], second[:size])
+        return self._row(_some(first, room - size, left), _some(second, size, left))
 
     def choice(self, context: np.ndarray, choice: np.ndarray) -> Row:
         """Returns a row of a context, cut at its end, and the last tokens of a choice."""
@@ -52,7 +52,7 @@ class Framer:
         """Returns a row of words, and the column of each word's first token, without those cut off."""
         pieces = [word if len(word) else np.array([self.rules.unk_id], np.int32) for word in words]
         columns = 1 + np.cumsum([0, *map(len, pieces)])[:-1]
-        return self.frame(np.concatenate(pieces)), columns[columns < self.max_seq_length - 1]
+        return self.frame(np.concatenate([np.zeros(0, np.int32), *pieces])), columns[columns < self.max_seq_length - 1]
 
     def windows(
         self, question: np.ndarray, context: np.ndarray, doc_stride: int, max_query_length: int
@@ -98,3 +98,7 @@ class Framer:
         if second is not None:
             segments[1 + len(first) + self._between :] = rules.second_segment_id
         return {"input_ids": ids, "segment_ids": segments, "lengths": np.array(len(ids), np.int32)}
+
+
+def _some(ids: np.ndarray, count: int, last: bool) -> np.ndarray:
+    return ids[max(len(ids) - count, 0) :] if last else ids[:count]

@@ -1,5 +1,6 @@
 """The signatures of a LiteRT version: those of a SavedModel of the same model, computed row by row."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ import numpy as np
 from serving.lite.model import LiteModel
 from serving.lite.rows import Row
 from serving.lite.spans import span_outputs
+from serving.lite.texts import TextRows
 from serving.wire.protos import Example
 from tfrecords.answers.edges import edges
 from tfrecords.answers.numbers import softmax
@@ -50,7 +52,17 @@ class _Made(NamedTuple):
 def signatures_of(model: LiteModel) -> dict[str, Signature]:
     """Returns the signatures that a version answers, by their names."""
     kind = model.description.answer.kind
-    return _KINDS.get(kind, _Heads)(model).table()
+    table = _KINDS.get(kind, _Heads)(model).table()
+    return {name: one._replace(call=functools.partial(_call, one)) for name, one in table.items()}
+
+
+def _call(signature: Signature, given: Arrays, advance: Advance) -> Arrays:
+    if all(map(len, given.values())):
+        return signature.call(given, advance)
+    shapes = {
+        name: (dtype, [0, *(max(size, 0) for size in shape[1:])]) for name, (dtype, shape) in signature.outputs.items()
+    }
+    return {name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes.items()}
 
 
 class _Heads:
@@ -69,6 +81,8 @@ class _Heads:
         table = {"serving_default": self.by_text(names), "tokenize": self.tokenized(names), "ids": self.by_ids()}
         if pairs is None:
             table["pair"] = self.by_text(("first", "second"))
+        if type(self).by_text is _Heads.by_text:
+            table["with_options"] = self.with_options(names)
         return table | self.of_examples(names) | {"decode": self.decoded()}
 
     def outputs(self) -> dict[str, Spec]:
@@ -94,10 +108,35 @@ class _Heads:
     def by_text(self, names: Sequence[str]) -> Signature:
         def call(given: Arrays, advance: Advance) -> Arrays:
             made = self.made([_strings(given[name]) for name in names], advance)
-            return self.named(self.run(made.rows, advance)) | made.counts
+            return self.named(self.run(made.rows, advance)) | (made.counts if counts else {})
 
         outputs = self.outputs()
-        return Signature(dict.fromkeys(names, TEXT), outputs | (_COUNTS if len(outputs) > 1 else {}), call)
+        # Not beside a single output, which REST returns without a name.
+        counts = _COUNTS if len(outputs) > 1 else {}
+        return Signature(dict.fromkeys(names, TEXT), outputs | counts, call)
+
+    def with_options(self, names: Sequence[str]) -> Signature:
+        """Returns the signature that also takes where to cut long texts, and the prompt of each one."""
+        prompts = np.array([[name.encode() for name in self.answer.prompts]], object)
+
+        def call(given: Arrays, advance: Advance) -> Arrays:
+            columns = [_strings(given[name]) for name in names]
+            if prompts.size:
+                columns[0] = [self._prompt(*one) for one in zip(_strings(given["prompt_name"]), columns[0])]
+            lefts = given["truncate_left"].tolist()
+            each = zip(zip(*columns), lefts, strict=True)
+            made = self._counted((self.maker.texts(*([one] for one in row), left=left) for row, left in each), advance)
+            told = {"lengths": np.array([len(row["input_ids"]) for row in made.rows], np.int32)}
+            told |= {"prompt_names": np.tile(prompts, (len(lefts), 1))} if prompts.size else {}
+            return self.named(self.run(made.rows, advance)) | made.counts | told
+
+        inputs = dict.fromkeys((*names, "prompt_name"), TEXT) if prompts.size else dict.fromkeys(names, TEXT)
+        outputs = {"prompt_names": (np.object_, (-1, prompts.size))} if prompts.size else {}
+        outputs |= self.outputs() | _COUNTS | {"lengths": COUNT}
+        return Signature(inputs | {"truncate_left": (np.bool_, (-1,))}, outputs, call)
+
+    def _prompt(self, name: str, text: str) -> str:
+        return (prompt_of(self.model.task, name) if name else self.answer.default_prompt) + text
 
     def by_ids(self) -> Signature:
         has_segments = self.answer.takes_pairs is True
@@ -199,12 +238,6 @@ class _Heads:
 class _Vectors(_Heads):
     """Signatures of embedders and encoders."""
 
-    def table(self) -> dict[str, Signature]:
-        table = super().table()
-        if self.maker is not None and self.answer.prompts:
-            table["with_options"] = self._with_prompts()
-        return table
-
     def outputs(self) -> dict[str, Spec]:
         sizes = {name: self._width(name) for name in ("embedding", "pooled_output") if name in self.about.outputs}
         return {name: (np.float32, (-1, size)) for name, size in sizes.items()}
@@ -215,24 +248,8 @@ class _Vectors(_Heads):
     def _width(self, name: str) -> int:
         return self.about.outputs[name].shape[-1]
 
-    def made(self, columns: Sequence[Sequence[str]], advance: Advance, prompts: Sequence[str] | None = None) -> _Made:
-        texts = columns[0]
-        prompts = [self.answer.default_prompt] * len(texts) if prompts is None else prompts
-        return super().made([[prompt + text for prompt, text in zip(prompts, texts)], *columns[1:]], advance)
-
-    def _with_prompts(self) -> Signature:
-        names = np.array([[name.encode() for name in self.answer.prompts]], object)
-
-        def call(given: Arrays, advance: Advance) -> Arrays:
-            asked = _strings(given["prompt_name"])
-            prompts = [prompt_of(self.model.task, one) if one else self.answer.default_prompt for one in asked]
-            made = self.made([_strings(given["text"])], advance, prompts)
-            lengths = np.array([len(row["input_ids"]) for row in made.rows], np.int32)
-            told = {"lengths": lengths, "prompt_names": np.tile(names, (len(asked), 1))}
-            return self.named(self.run(made.rows, advance)) | made.counts | told
-
-        outputs = self.outputs() | _COUNTS | {"lengths": COUNT, "prompt_names": (np.object_, (-1, names.size))}
-        return Signature({"text": TEXT, "prompt_name": TEXT}, outputs, call)
+    def made(self, columns: Sequence[Sequence[str]], advance: Advance) -> _Made:
+        return super().made([[self.answer.default_prompt + text for text in texts] for texts in columns], advance)
 
 
 class _Words(_Vectors):
@@ -275,9 +292,19 @@ class _Words(_Vectors):
             "probabilities": np.array([shares for _, shares in best], np.float32).reshape(shape),
         }
 
+    def _masked(self, text: str) -> TextRows:
+        try:
+            return self.maker.masked([text])
+        except UserError:
+            # It has no mask, or none that is not cut off.
+            return self.maker.texts([text])
+
     def _fill_text(self, given: Arrays, advance: Advance) -> Arrays:
-        made = self._counted((self.maker.masked([text]) for text in _strings(given["text"])), advance)
-        best = [self._best(one["logits"]) for one in self.run(made.rows, advance)]
+        made = self._counted(map(self._masked, _strings(given["text"])), advance)
+        found = [
+            (one["logits"], len(row.get("positions", ()))) for row, one in zip(made.rows, self.run(made.rows, advance))
+        ]
+        best = [self._best(logits[:count]) for logits, count in found]
         texts = [_shaped([self.text_of(ids[i : i + 1]).encode() for i in range(ids.size)], shape)
                  for ids, shape in ((ids.ravel(), ids.shape) for ids, _ in best)]  # fmt: skip
         return made.counts | {
@@ -415,8 +442,8 @@ class _Spans(_Heads):
             rows = self.rows(given)
             found = [one | span_outputs(self.answer, row, one) for row, one in zip(rows, self.run(rows, advance))]
             best = [_legal(one["spans"]) for one in found]
-            starts, ends, scores = zip(*best) if best else ((), (), ())
-            nulls = [self._no_answer([one], float(max(of, default=IMPOSSIBLE))) for one, of in zip(found, scores)]
+            starts, ends, scores = zip(*best)
+            nulls = [self._no_answer([one], float(max(of, default=_NO_ANSWER))) for one, of in zip(found, scores)]
             log_probs = [name for name in self.outputs() if name.endswith("_log_probs")]
             return {name: _filled([one[name] for one in found], IMPOSSIBLE, np.float32) for name in log_probs} | {
                 "starts": _filled(starts, 0, np.int32, count),
@@ -444,7 +471,8 @@ class _Spans(_Heads):
             unknown = int((ids == self.maker.tokenizer.rules.unk_id).sum())
             counts.append((windows.truncation.tokens, windows.truncation.truncated_tokens, unknown))
         counted = dict(zip(_COUNTS, np.array(counts, np.int32).reshape(-1, 3).T))
-        return {name: np.array([one[name] for one in found]) for name in found[0]} | counted if found else {}
+        answers = {name: np.array([one[name] for one in found]) for name in found[0]}
+        return answers | counted | {"answer": np.array([one["answer"] for one in found], object)}
 
     def _best_spans(self, context: str, windows: Any, outputs: Sequence[dict[str, Any]], top_k: int) -> Arrays:
         spans = []
@@ -512,7 +540,7 @@ def _filled(
     rows: Sequence[np.ndarray], fill: Any, dtype: type = np.int32, width: int = 0, shape: tuple[int, ...] = ()
 ) -> np.ndarray:
     """Returns an array of rows of different lengths, filled up."""
-    shape = shape or next((row.shape[1:] for row in rows), ())
+    shape = shape or rows[0].shape[1:]
     filled = np.full((len(rows), max([width, *map(len, rows)]), *shape), fill, dtype)
     for target, row in zip(filled, rows):
         target[: len(row)] = row

@@ -14,6 +14,9 @@ from tfrecords.answers.texts import no_mask
 from tfrecords.answers.truncation import Truncation
 from tfrecords.tokenizers.beginnings import tokenize_beginnings
 
+# Of a text that is cut at its beginning, so many for each token of a row are tokenized.
+_MOST_CHARACTERS = 64
+
 
 class TextRows(NamedTuple):
     """Rows of texts; `heads`: of words, the column of each one's first token, without those cut off."""
@@ -44,10 +47,13 @@ class RowMaker:
         self.max_seq_length = about.limits.max_seq_length
         self._framer = Framer(tokenizer.rules, self.max_seq_length)
 
-    def texts(self, *columns: Sequence[str]) -> TextRows:
-        """Returns a row for each text, or for each pair of two columns."""
-        tokens = list(zip(*map(self._ids, columns)))
-        return self._counted([self._framer.frame(*texts) for texts in tokens], tokens, len(columns))
+    def texts(self, *columns: Sequence[str], left: bool = False) -> TextRows:
+        """Returns a row for each text, or for each pair of two columns; `left` cuts long texts at the beginning."""
+        if left:
+            # What comes long before is cut off, whatever its tokens are.
+            columns = [[text[-_MOST_CHARACTERS * self.max_seq_length :] for text in texts] for texts in columns]
+        tokens = list(zip(*(self._ids(texts, whole=left) for texts in columns)))
+        return self._counted([self._framer.frame(*texts, left=left) for texts in tokens], tokens, len(columns))
 
     def choices(self, contexts: Sequence[str], choices: Sequence[str]) -> TextRows:
         """Returns a row for each context with a choice, which has the question in it."""
@@ -112,8 +118,9 @@ class RowMaker:
         kept = np.array([len(row["input_ids"]) for row in rows], np.int64) - self._framer.special_tokens(texts)
         return TextRows(rows, Truncation.of(whole, kept), [])
 
-    def _ids(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return self._split(*tokenize_beginnings(self.tokenizer.encode_batch, texts, self.max_seq_length))
+    def _ids(self, texts: Sequence[str], whole: bool = False) -> list[np.ndarray]:
+        encode = self.tokenizer.encode_batch
+        return self._split(*(encode(texts) if whole else tokenize_beginnings(encode, texts, self.max_seq_length)))
 
     def _split(self, ids: np.ndarray, splits: np.ndarray) -> list[np.ndarray]:
         self.tokenizer.check_ids(ids)

@@ -10,7 +10,8 @@ import flatbuffers
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
-METADATA = b"signature_defs_metadata"
+from serving.lite.metadata import NAME
+
 # Constants of a file begin at multiples of it.
 _ALIGNMENT = 16
 
@@ -56,7 +57,7 @@ def with_signatures(content: bytes, signatures: Mapping[str, bytes]) -> bytes:
     schema.BufferStart(builder)
     schema.BufferAddData(builder, data)
     buffers = vector([*tables(model.Buffers, model.BuffersLength()), schema.BufferEnd(builder)])
-    title = builder.CreateString(METADATA.decode())
+    title = builder.CreateString(NAME.decode())
     schema.MetadataStart(builder)
     schema.MetadataAddName(builder, title)
     schema.MetadataAddBuffer(builder, model.BuffersLength())

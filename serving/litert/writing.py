@@ -13,6 +13,7 @@ from serving.exportable import Exportable, ExportOptions
 from serving.exportable.samples import Arrays
 from serving.lite import description
 from serving.lite.description import Description, Limits, Trial
+from serving.lite.model import LiteModel
 from serving.litert.converter import convert, described, input_specs
 from serving.litert.tokenizer_file import write_tokenizer
 from tfrecords.framing import Framer
@@ -36,20 +37,12 @@ def write_version(
     if options.tokenizer is not None:
         rules = write_tokenizer(folder, options.tokenizer, with_offsets=answer.kind == "spans")
     runner = Interpreter(model_content=content).get_signature_runner()
-    tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
     rows = _random_rows(exportable)
     answers = [runner(**row) for row in rows]
     expected = [exportable.lite_expected(loaded.model, *asked) for asked in zip(rows, answers)]
+    tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
     differences = compare(_stacked(expected), _stacked(answers), tolerance)
-    texts = [()] * 3
-    if options.tokenizer is not None:
-        framer = Framer(options.tokenizer, options.max_seq_length)
-        singles = exportable.lite_texts(options.tokenizer)
-        pairs = zip(singles, singles[1:] + singles[:1])
-        texts = [(text,) for text in singles] if answer.takes_pairs is False else list(pairs)
-        framed = [exportable.lite_row(framer, *one) for one in texts]
-        rows = [{name: row[name] for name in input_specs(exportable)} for row in framed]
-        answers = [runner(**row) for row in rows]
+    asked = _trial_rows(exportable, options) if rules else [((), row) for row in rows]
     description.write(
         folder,
         Description(
@@ -67,10 +60,22 @@ def write_version(
                 options.max_seq_length, options.doc_stride, options.max_query_length, options.top_k, options.num_choices
             ),
             tokenizer=rules,
-            trials=tuple(_trial(*one) for one in zip(texts, rows, answers)),
+            trials=tuple(_trial(texts, row, runner(**row)) for texts, row in asked),
         ),
     )
+    LiteModel(folder)  # asks the trials
     return differences
+
+
+def _trial_rows(exportable: Exportable, options: ExportOptions) -> list[tuple[tuple[str, ...], Arrays]]:
+    framer = Framer(options.tokenizer, options.max_seq_length)
+    singles = exportable.lite_texts(options.tokenizer)
+    seconds = singles[1:] + singles[:1]
+    alone = exportable.lite_description().takes_pairs is False
+    pairs = [(one,) if alone else (one, other) for one, other in zip(singles, seconds)]
+    names = input_specs(exportable)
+    framed = ((texts, exportable.lite_row(framer, *texts)) for texts in pairs)
+    return [(texts, {name: row[name] for name in names}) for texts, row in framed]
 
 
 def _trial(texts: tuple[str, ...], row: Arrays, answers: Arrays) -> Trial:

@@ -43,14 +43,16 @@ def main(arguments: list[str]) -> int:
     # TensorFlow writes its own log to stderr, so ours goes there too: by a way of its own, since what is written there
     # while TensorFlow is imported is lost.
     stream = os.fdopen(os.dup(2), "w", buffering=1)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=stream)
+    # By force: a command that starts this one has a log of its own.
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=stream, force=True)
     return _serve(options)
 
 
 def _serve(options: flags.ServerOptions) -> int:
     server = None
     # Whoever rotates the log sends it, also while the server starts.
-    signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
     # The objects of the libraries stay: a collection that walked all of them would stop every request for a quarter of
     # a second. Models come after this, so theirs are collected when they go.
     gc.collect()

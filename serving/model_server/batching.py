@@ -16,8 +16,8 @@ from serving.model_server import telemetry
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, WaitingRows
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, ServerOptions
-from serving.model_server.servable import Model
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
+from serving.model_server.versions.servable import Model
 from serving.wire.protos import BatchingParameters
 
 Feeds = Mapping[str, np.ndarray]

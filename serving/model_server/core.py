@@ -14,14 +14,15 @@ from types import ModuleType
 from grpc import StatusCode
 
 from serving.lite import description
-from serving.model_server import configuration, litert, telemetry
+from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching, BatchingRunner
 from serving.model_server.flags import CPUS, ServerOptions
-from serving.model_server.manager import Manager, Version
-from serving.model_server.servable import Model, Servable
-from serving.model_server.source import StoragePathSource
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
-from serving.model_server.warmup import warm_up
+from serving.model_server.versions import litert
+from serving.model_server.versions.manager import Manager, Version
+from serving.model_server.versions.servable import Model, Servable
+from serving.model_server.versions.source import StoragePathSource
+from serving.model_server.versions.warmup import warm_up
 from serving.wire.protos import ModelConfig, ModelServerConfig, ModelSpec
 from tfrecords.base.script import start_tensorflow
 
@@ -204,7 +205,7 @@ class ServerCore:
 def _saved_models(needed_by: str) -> ModuleType:
     try:
         start_tensorflow()
-        return importlib.import_module("serving.model_server.saved_model")
+        return importlib.import_module("serving.model_server.versions.saved_model")
     except ModuleNotFoundError as error:
         message = f"{needed_by} needs {error.name}, which is not installed here: pip install albert-tf"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error

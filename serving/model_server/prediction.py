@@ -9,8 +9,8 @@ from grpc import StatusCode
 
 from serving.client.tasks import counts_in
 from serving.model_server import telemetry
-from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, invalid_argument
+from serving.model_server.versions.servable import Servable
 from serving.wire.protos import (
     DATA_TYPES,
     ClassificationResult,
@@ -127,19 +127,10 @@ def _names(names: Iterable[str]) -> str:
     return "{" + ",".join(sorted(names)) + "}"
 
 
-def classify(
-    servable: Servable, signature_name: str, examples: Input, timeout: float | None = None
-) -> ClassificationResult:
-    """Returns labels and scores of each example; `timeout` in seconds."""
-    return _infer(servable, CLASSIFY, signature_name, examples, timeout)
-
-
-def regress(servable: Servable, signature_name: str, examples: Input, timeout: float | None = None) -> RegressionResult:
-    """Returns one value per example; `timeout` in seconds."""
-    return _infer(servable, REGRESS, signature_name, examples, timeout)
-
-
-def _infer(servable: Servable, method: str, signature_name: str, examples: Input, timeout: float | None):
+def infer(
+    servable: Servable, method: str, signature_name: str, examples: Input, timeout: float | None = None
+) -> ClassificationResult | RegressionResult:
+    """Returns labels and scores of each example for CLASSIFY, a value for REGRESS; `timeout` in seconds."""
     head = _HEADS[method]
     signature = _signature(servable, signature_name, "No signature was found with the name")
     tensor, fetches = head.plan(signature, servable.check_method)

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import hashlib
 import random
 import string
 from pathlib import Path
@@ -181,6 +182,21 @@ def exported(make_model, tokenizer_of, made_once):
             write_export(folder, model, tokenizer, task, **{"warm_up_lengths": ""} | settings | lines)
 
         return made_once(f"exported-{name}", fill) / "exported" / "1"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def lite_version(make_model, tokenizer_of, made_once):
+    """lite_version(head, task, inputs="text"): the path of a LiteRT version, written once; not to be changed."""
+
+    def make(head: str, task: dict, inputs: str = "text") -> Path:
+        def fill(folder: Path) -> None:
+            settings = {"engine": "litert", "inputs": inputs, "max_seq_length": 40, "doc_stride": 5}
+            write_export(folder, make_model(head), tokenizer_of("albert"), task, **settings)
+
+        name = hashlib.sha256(repr((head, task, inputs)).encode()).hexdigest()[:16]
+        return made_once(f"lite-{name}", fill) / "exported" / "1"
 
     return make
 

@@ -41,8 +41,8 @@ HEADS = (
     "cls embedder", "encoder", "pretrainer", "words alone",
 )  # fmt: skip
 QUICK = {
-    ("classifier", "BERT", "int8"), ("joint spans", "ALBERT", "float32"), ("pretrainer", "RoBERTa", "float32"),
-    ("token classifier", "windows", "float32"), ("embedder", "MPNet", "float32"),
+    ("regressor", "BERT", "int8"), ("joint spans", "ALBERT", "float32"), ("pretrainer", "RoBERTa", "float32"),
+    ("token classifier", "rotary", "float32"), ("classifier", "windows", "float32"), ("embedder", "MPNet", "float32"),
 }  # fmt: skip
 NEAR = {"float32": Tolerance(1e-6, 2e-5), "int8": TOLERANCES["int8"]}
 LENGTHS = np.array([12, 5, 1], np.int32)
@@ -146,7 +146,6 @@ def test_what_it_has_no_operations_for_is_refused_by_name(make_model, changes, w
     [
         ({"compute": "bfloat16"}, "--engine=litert computes in float32 or int8, not in bfloat16"),
         ({"compute": "auto"}, "--engine=litert computes in float32 or int8, not in auto"),
-        ({"padding": "computed"}, "--padding is for --engine=tensorflow; leave it out"),
         ({"warm_up_lengths": "8"}, "--warm_up_lengths is for --engine=tensorflow"),
         ({"calibration_text": "lines.txt"}, "--calibration_text is for --engine=tensorflow"),
         ({"check_numbers": True}, "--check_numbers is for --engine=tensorflow"),

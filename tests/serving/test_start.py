@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from absl import flags
 
 import serving
 from serving import start
+from serving.litert import agreement
 from serving.start import StartSettings
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
@@ -26,7 +28,11 @@ IMAGE = (Path(serving.__file__).parent / "deploy" / "Dockerfile").read_text()
 
 
 def write_version(folder, **exported):
-    (folder / "assets.extra").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    if exported.get("engine") == "litert":
+        (folder / "model.tflite").write_bytes(b"")
+        return
+    (folder / "assets.extra").mkdir()
     (folder / "saved_model.pb").write_bytes(b"")
     described = {"format_version": 2, "export": exported, "config": {}, "versions": {}, "created": ""}
     write_json(folder / "assets.extra" / "manifest.json", described)
@@ -39,14 +45,16 @@ def settings(tmp_path, monkeypatch):
     (tmp_path / "film" / "model.keras").write_text("")
     exports = []
 
-    def export(asked):
+    def export(asked, check_loaded=None):
+        if check_loaded:
+            check_loaded(SimpleNamespace(model=None))
         exports.append(asked)
         target = Path(asked.output_dir) / str(len(exports))
         write_version(target, **dataclasses.asdict(asked))
         return target
 
     monkeypatch.setattr(start, "export", export)
-    return StartSettings(model=str(tmp_path / "film"), output_dir=str(tmp_path / "out")), exports
+    return StartSettings(model=str(tmp_path / "film"), output_dir=str(tmp_path / "out"), engine="tensorflow"), exports
 
 
 def test_a_model_is_exported_once(settings, tmp_path):
@@ -59,6 +67,40 @@ def test_a_model_is_exported_once(settings, tmp_path):
     os.utime(tmp_path / "film" / "model.keras", (later, later))
     start.find_servable(settings)
     assert len(exports) == 3
+
+
+@pytest.mark.parametrize(
+    ("real", "compute", "lacks", "near", "exported", "said"),
+    [
+        (True, "auto", "", True, ["tensorflow auto"], "serving a SavedModel: tensorflow_model_server is installed;"),
+        (False, "bfloat16", "", True, ["tensorflow bfloat16"], "serving a SavedModel: LiteRT has no bfloat16; "),
+        (False, "auto", "", True, ["litert int8"], "serving a LiteRT version, without TensorFlow: tensor"),
+        (False, "auto", "", False, ["litert int8", "litert float32"], "answers in 8 bits are not near enough"),
+        (False, "float32", "", False, ["litert float32"], "--engine=tensorflow serves a SavedModel"),
+        (False, "auto", "it halts", True, ["tensorflow auto"], "serving a SavedModel: it halts; "),
+    ],
+)  # fmt: skip
+def test_the_engine_is_chosen_by_rule_and_said(
+    settings, tmp_path, monkeypatch, capsys, real, compute, lacks, near, exported, said
+):
+    def checked(loaded):
+        if lacks:
+            raise start.NeedsSavedModel(lacks)
+        return loaded
+
+    settings, exports = settings
+    monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
+    monkeypatch.setattr(start, "_checked", checked)
+    monkeypatch.setattr(agreement, "agrees", lambda loaded, version: near)
+    settings = dataclasses.replace(settings, engine="auto", compute=compute)
+    for _ in range(2):
+        start.find_servable(settings)
+        error = capsys.readouterr().err
+        assert said in error or ("which was exported before" in error and said.startswith("answers"))
+        assert [f"{asked.engine} {asked.compute}" for asked in exports] == exported
+    if lacks:
+        with pytest.raises(UserError, match=lacks):
+            start.find_servable(dataclasses.replace(settings, engine="litert"))
 
 
 def test_a_server_answers_by_the_version_that_was_asked_for(settings):
@@ -96,7 +138,7 @@ def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, mon
 def test_of_two_first_starts_at_once_one_exports(settings, tmp_path, monkeypatch, same, capfd):
     settings, exports = settings
     write, goes_on = start.export, threading.Event()
-    monkeypatch.setattr(start, "export", lambda asked: goes_on.wait(30) and write(asked))
+    monkeypatch.setattr(start, "export", lambda *asked: goes_on.wait(30) and write(*asked))
     other = tmp_path / "elsewhere" / "film"
     other.mkdir(parents=True)
     first = threading.Thread(target=start.find_servable, args=(settings,))
@@ -191,7 +233,7 @@ def test_ports_that_the_real_server_opens_to_all_are_named(
 ):
     (tmp_path / "keys").write_text("alpha")
     monkeypatch.setattr(start.shutil, "which", lambda name: f"/usr/bin/{name}" if real else None)
-    monkeypatch.setattr(start, "_check_ports", lambda settings: None)
+    monkeypatch.setattr(StartSettings, "check_ports", lambda settings: None)
     monkeypatch.setattr(start, "run_together", lambda started: 0)
     with pytest.raises(SystemExit):
         key_file = str(tmp_path / "keys") if keys else ""

@@ -26,8 +26,9 @@ def _beginning(tokenize: Tokenize, text: str, count: int, size: int) -> str:
     if _is_enough(tokenize, text[:size], count):
         return text[:size]
     # Blanks, what WordPiece drops, or a word without end: few tokens, however long they are.
-    for kind in (_DROPPED, r"\s", r"\S"):
-        text = re.sub(rf"({kind}{{{size}}}){kind}+", r"\1", text)
+    # A word keeps more, since it may begin with what is dropped.
+    for kind, most in ((_DROPPED, size), (r"\s", size), (r"\S", 2 * size)):
+        text = re.sub(rf"({kind}{{{most}}}){kind}+", r"\1", text)
     while len(text) > size:
         size *= 8
         if _is_enough(tokenize, text[:size], count):

@@ -39,14 +39,6 @@ class ExportedRelative(ExportedExtension):
         content = self.weights.by_owner[half]["content_bias"]
         return content.reshape(-1, self.config.hidden_size)[0], *parts[1:]
 
-    @property
-    def memory(self) -> dict[str, Any]:
-        return {
-            "axes": ["batch", "steps", "places", "hidden_size"],
-            "memory_lengths": "how many of the last places hold something",
-            "first_row": "zeros, with memory_lengths 0",
-        }
-
     def specs(self) -> dict[str, tf.TensorSpec]:
         if not (most := self.extension.memory_length):
             return {}

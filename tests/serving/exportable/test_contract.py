@@ -13,7 +13,6 @@ from serving.check import different_lengths, expected_answers
 from serving.client.messages import join_batches
 from serving.exportable import PREDICT
 from serving.exportable.samples import sample_inputs
-from serving.inference import InferenceOptions
 from tests.serving.conftest import assert_close, example
 from tfrecords.framing import Framer, encode
 
@@ -124,15 +123,14 @@ TEXTS = {
 }
 
 
-WAYS = [(kind, family, "computed" if family == "albert" else "skipped") for kind in TEXTS for family in TEXTS[kind][2]]
+WAYS = [(kind, family) for kind in TEXTS for family in TEXTS[kind][2]]
 
 
-@pytest.mark.parametrize(("kind", "family", "padding"), [*WAYS, ("classifier", "albert", "skipped")])
-def test_texts_are_answered_as_python_does(serve, tokenizer_of, kind, family, padding):
+@pytest.mark.parametrize(("kind", "family"), WAYS)
+def test_texts_are_answered_as_python_does(serve, tokenizer_of, kind, family):
     inputs, lay_out, _ = TEXTS[kind]
     pairs = {"inputs": list(inputs)} if kind.startswith("paired") else {}
-    options = {"task": pairs, "inference": InferenceOptions(padding=padding)}
-    model, served = serve(kind.removeprefix("paired "), True, family, max_seq_length=20, **options)
+    model, served = serve(kind.removeprefix("paired "), True, family, max_seq_length=20, task=pairs)
     mask = served.exportable.framer.mask
     asked = {name: [text.replace("MASK", mask) for text in texts] for name, texts in inputs.items()}
     loaded = Loaded(model, tokenizer_of(family), pairs | {"max_seq_length": 20})
@@ -242,11 +240,3 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
             found, expected = in_graph(signature, signatures[name], inputs), served(name, **inputs)
             assert_close(found, expected)
             assert_close(expected, found)
-
-
-@pytest.mark.slow
-def test_choices_answer_in_graphs_too(serve):
-    _, served = serve("multiple choice", True, max_seq_length=24, num_choices=3)
-    signature = served.signatures["serving_default"]
-    inputs = sample_inputs(served.exportable, signature, 40, 2)
-    assert_close(in_graph(signature, signature.concrete(), inputs), served(**inputs))

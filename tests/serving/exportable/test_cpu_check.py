@@ -2,18 +2,15 @@
 
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from serving import cpu
-from serving.client import Client
 from serving.exportable import CLASSIFY, ExportOptions, ExportSignature, make_exportable
 from serving.exportable.inputs import specs
 from serving.exporting import save
 from serving.inference import InferenceOptions
 from tests.serving.inference.encoders import needs_avx512
-from tests.serving.model_server.conftest import start, wait_for
 
 INFO = "processor\t: 0\nmodel name\t: some avx512_bf16 CPU\nflags\t\t: fpu {} sse2\nbugs\t\t: avx_vnni\n\n"
 SENTENCE = (
@@ -85,23 +82,6 @@ def test_a_cpu_that_has_them_is_served_and_where_nothing_is_known_too(version, c
     if info is not None:
         cpu_info.write_text(info)
     load(version)
-
-
-def test_a_server_refuses_the_version_and_goes_on_with_the_others(version, cpu_info, tmp_path):
-    cpu_info.write_text(INFO.format("avx512f avx512_bf16"))
-    shutil.copytree(version, tmp_path / "1")
-    server = start(model_base_path=str(tmp_path))
-    try:
-        cpu_info.write_text(INFO.format("avx2"))
-        shutil.copytree(version, tmp_path / "coming")
-        (tmp_path / "coming").rename(tmp_path / "2")
-        with Client(server.address, "default") as client:
-            states = lambda: {one.version: one for one in client.status()}  # noqa: E731
-            assert wait_for(lambda: 2 in states() and states()[2].state == "END", 60), states()
-            assert SENTENCE in states()[2].error and states()[1].state == "AVAILABLE"
-            assert client.predict({"x": np.array([3.0], np.float32)})["y"].tolist() == [1.5]
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("compute", ["float32", "int8", pytest.param("bfloat16", marks=needs_avx512)])

@@ -33,12 +33,6 @@ def test_extended_models_are_answered_as_by_keras_with_the_steps_of_every_token(
         assert answers["steps"].tolist() == (model.encoder(FEATURES)["steps"] * MASK).numpy().tolist()
 
 
-@pytest.mark.slow
-def test_exports_pass_their_check(extended, export_model):
-    """In 8 bits, next to exact products too."""
-    export_model(extended, inputs="text", compute="int8", check=True, warm_up_lengths="")
-
-
 # A probability is never above 1 and always above -1; a number never moves by less than nothing.
 NEVER, AT_ONCE = [2.0, -1.0, 2.0], [-1.0, 1e9, -1.0]
 EXITS = [

@@ -74,30 +74,29 @@ def require_keras_answers(model, rule, batch, found):
 
 
 LEAVING = yaml.safe_load("""
-- [classification, confidence, skipped, {num_hidden_groups: 2}]
-- [classification, patience, computed, {sharing: none}]
-- [classification, movement, skipped, &modern
+- [classification, confidence, {num_hidden_groups: 2}]
+- [classification, patience, {sharing: none}]
+- [classification, movement, &modern
    {norm_position: pre, norm: rms_norm, feed_forward: glu, position_type: rotary, use_bias: false}]
-- [regression, confidence, computed, {inner_group_num: 2, num_hidden_layers: 3}]
-- [regression, patience, skipped, {depth_lora_rank: 2}]
-- [regression, movement, computed, *modern]
-- [tagging, patience, skipped, {step_signal: learned, norm_position: pre}]
-- [tagging, confidence, computed, {}]
-- [tagging, movement, skipped, {attention_window: 3}]
-- [states, movement, skipped, {}]
-- [states, movement, computed, {}]
+- [regression, confidence, {inner_group_num: 2, num_hidden_layers: 3}]
+- [regression, patience, {depth_lora_rank: 2}]
+- [regression, movement, *modern]
+- [tagging, patience, {step_signal: learned, norm_position: pre}]
+- [tagging, confidence, {}]
+- [tagging, movement, {attention_window: 3}]
+- [states, movement, {}]
 """)
 
 
-@pytest.mark.parametrize(("kind", "name", "padding", "changes"), LEAVING)
-def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, name, padding, changes, monkeypatch):
+@pytest.mark.parametrize(("kind", "name", "changes"), LEAVING)
+def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, name, changes, monkeypatch):
     """Each by its own threshold, whether decided rows are computed on as long as can be, or are taken out at once."""
     rule, model, batch = ExitRule(kind, name, tolerance=0.5), make_model(kind, **changes), make_batch(LENGTHS)
     # Across a hole in the mask a window of Keras counts places, and one of an export that skips padding tokens.
     batch[3][3, 5:8] = "attention_window" in changes
     for part in (0.0, 1.0):
         monkeypatch.setattr("serving.inference.early_exit.OPEN_PART", part)
-        found = run(model, rule, batch, thresholds_of(rule), InferenceOptions("float32", padding))
+        found = run(model, rule, batch, thresholds_of(rule))
         require_keras_answers(model, rule, batch, found)
 
 

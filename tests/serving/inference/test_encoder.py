@@ -17,14 +17,11 @@ from tests.serving.inference.encoders import (
     MODERN,
     RELATIVE,
     both,
-    compiled,
     features,
     make_batch,
     make_keras,
     require_near,
 )
-
-paddings = pytest.mark.parametrize("padding", ["skipped", "computed"])
 
 
 @functools.cache
@@ -55,8 +52,7 @@ def test_the_longest_row_is_longer_than_a_table_or_of_any_length(changes, longes
 
 
 @pytest.mark.parametrize("changes", [{}, MODERN | GATED, RELATIVE], ids=["albert", "modern", "xlnet"])
-@paddings
-def test_a_mask_goes_before_lengths_and_says_where_tokens_are(changes, padding):
+def test_a_mask_goes_before_lengths_and_says_where_tokens_are(changes):
     """With holes, across which distances stay; of XLNet with padding in front, where it says nothing of positions."""
     encoder, (ids, lengths, segments, mask) = make_keras(**changes), make_batch()
     if changes is RELATIVE:
@@ -66,14 +62,13 @@ def test_a_mask_goes_before_lengths_and_says_where_tokens_are(changes, padding):
     else:
         mask[3, 5:8] = False
     batch = ids, lengths, segments, mask
-    found = make_encoder(encoder, InferenceOptions("float32", padding))(*batch[:3], mask.astype("int32"))
+    found = make_encoder(encoder)(*batch[:3], mask.astype("int32"))
     require_near(found, encoder(features(batch)), mask)
 
 
-@paddings
-def test_a_row_without_tokens_counts_its_first(padding):
+def test_a_row_without_tokens_counts_its_first():
     for changes in ({}, RELATIVE):
-        twin = make_encoder(make_keras(**changes), InferenceOptions("float32", padding))
+        twin = make_encoder(make_keras(**changes))
         none, one = (both(twin)(*make_batch((4, 1), 4)[:1], np.array([4, count], "int32")) for count in (0, 1))
         for name, values in none.items():
             np.testing.assert_allclose(values, one[name], atol=1e-6, err_msg=name)
@@ -100,21 +95,18 @@ def test_pooled_answers_compute_the_last_step_for_one_token_a_row():
     assert counts == [28, 28, 28, 4]
 
 
-@pytest.mark.parametrize(
-    ("halting", "padding", "gate"),
-    [("act", "computed", 0.6), ("act", "skipped", 0.0), ("act_t2t", "skipped", 0.6), ("act_t2t", "computed", 1.0)],
-)
-def test_tokens_halt_where_they_do_in_keras(halting, padding, gate):
+@pytest.mark.parametrize(("halting", "gate"), [("act", 0.6), ("act", 0.0), ("act_t2t", 0.6), ("act_t2t", 1.0)])
+def test_tokens_halt_where_they_do_in_keras(halting, gate):
     encoder, batch = make_keras(halting=halting, num_hidden_layers=6), make_batch()
     mask = batch[3]
     encoder.halting.gate.assign(gate)
     encoder.halting.kernel.assign(4 * encoder.halting.kernel)
     expected = encoder(features(batch))
-    found = make_encoder(encoder, InferenceOptions(padding=padding))(*batch[:3])
+    found = make_encoder(encoder)(*batch[:3])
     require_near(found, expected, mask)
     steps = np.asarray(expected["steps"])[mask]
     assert found["steps"].dtype == tf.int32 and (gate == 0) == (len(set(steps)) == 1)
-    assert padding == "computed" or (found["steps"].numpy()[~mask] == 0).all()
+    assert (found["steps"].numpy()[~mask] == 0).all()
 
 
 def test_steps_end_once_all_tokens_have_halted():
@@ -155,12 +147,3 @@ def test_relative_positions_are_one_matrix_of_the_longest_row():
     assert [tuple(one.shape) for one in twin.variables if "position_keys" in one.name] == [(3, 40, 8)]
     kernels = [tuple(variable.shape) for variable in twin.variables if "position_keys" not in variable.name]
     assert kernels.count((24, 24)) == 2, "output and pooler alone: W_r is in no export"
-
-
-def test_graph_does_not_grow_with_depth():
-    def nodes(depth):
-        function = compiled(make_encoder(make_keras(num_hidden_layers=depth)), [None, None], [None])
-        definition = function.get_concrete_function().graph.as_graph_def()
-        return len(definition.node) + sum(len(one.node_def) for one in definition.library.function)
-
-    assert nodes(2) == nodes(24)

@@ -10,7 +10,7 @@ from keras import ops
 
 from albert_tf import extension, registry
 from albert_tf.checkpoints.sharing import unshare_blocks
-from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
+from serving.inference import InferenceOptions, make_encoder
 from tests.serving.inference.encoders import (
     ENCODERS,
     both,
@@ -44,13 +44,12 @@ class Nearness(extension.Extension):
         return dataclasses.replace(attention, score=score)
 
 
-@pytest.mark.parametrize("padding", ["skipped", "computed"])
-def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
+def test_an_extension_without_a_file_here_is_exported(monkeypatch):
     """Of batches and of one row, all tokens and the first alone, in graphs that know no sizes."""
     monkeypatch.setitem(registry.REGISTRY, "nearness", registry.Entry(("ponder_cost",), module=__name__))
     encoder, batch = make_keras(ponder_cost=0.5), make_batch()
     assert [one.name for one in encoder.config.extensions] == ["nearness"]
-    answer = compiled(both(make_encoder(encoder, InferenceOptions(padding=padding))), [None, None], [None])
+    answer = compiled(both(make_encoder(encoder)), [None, None], [None])
     for rows in (slice(0, 4), slice(3, 4)):
         part = [one[rows] for one in batch]
         part[2] = 0 * part[2]
@@ -78,16 +77,3 @@ def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_mod
         cosines.append((found * expected).sum() / np.linalg.norm(found) / np.linalg.norm(expected))
     # As near as the model that it was made of, or nearer.
     assert 1 - cosines[1] < max(1.5 * (1 - cosines[0]), 1e-6)
-
-
-@pytest.mark.parametrize("name", ["rms, rotary, no bias", "halting plan", "all", "low rank, gated"])
-def test_faster_forms_have_the_numbers_of_plain_ones(name, monkeypatch):
-    encoder, batch = make_keras(**ENCODERS[name]), make_batch()
-    faster = both(make_encoder(encoder))(*batch[:3])
-    monkeypatch.setattr(InferenceEncoder, "is_plain", True)
-    require_near(both(make_encoder(encoder))(*batch[:3]), faster, batch[3])
-
-
-def test_a_plain_export_imports_no_extension(run_module):
-    ended = run_module("tests.serving.inference.plain_export")
-    assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr

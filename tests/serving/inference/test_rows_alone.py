@@ -32,20 +32,16 @@ def answer(encoder, rows: list[list[int]]) -> np.ndarray:
     return encoder(ids, np.array([len(row) for row in rows], "int32"))["sequence_output"].numpy()[:, :3]
 
 
-PADDINGS = ("skipped", "computed")
-
-
 @pytest.mark.parametrize(
     ("kind", "value"),
     [*((kind, np.nan) for kind in KINDS), ("plain", 1e20)],
 )
-@pytest.mark.parametrize("padding", PADDINGS)
-def test_a_spoilt_row_or_padding_spoils_no_other(kind, padding, value):
+def test_a_spoilt_row_or_padding_spoils_no_other(kind, value):
     keras_encoder = make_keras(**ONE_LAYER | KINDS[kind])
-    whole = answer(make_encoder(keras_encoder, InferenceOptions(padding=padding)), ROWS)
+    whole = answer(make_encoder(keras_encoder), ROWS)
     for piece in (SPOILT, PADDING):
         spoil(keras_encoder, piece, value)
-    encoder = make_encoder(keras_encoder, InferenceOptions(padding=padding))
+    encoder = make_encoder(keras_encoder)
     # Shorter, as long, and longer rows, before it and after it.
     found = answer(encoder, [*ROWS[:2], [5, SPOILT, 6, 7], [SPOILT] * 9, *ROWS[2:]])
     # Without AVX-512, float32 products of other numbers of rows round otherwise.
@@ -65,15 +61,13 @@ def test_other_arithmetics_spoil_no_other_row_either(compute, in_graphs):
     np.testing.assert_array_equal(np.delete(found, 1, axis=0), whole)
 
 
-@pytest.mark.few(5)
-@pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_stop_scores_of_any_size(kind, padding):
+def test_masks_stop_scores_of_any_size(kind):
     keras_encoder = make_keras(**ONE_LAYER | KINDS[kind])
     for attention in keras_encoder.halves_of("attention"):
         for layer in (attention.query, attention.key):
             layer.kernel.assign(layer.kernel * 300)
-    encoder = make_encoder(keras_encoder, InferenceOptions(padding=padding))
+    encoder = make_encoder(keras_encoder)
     together = answer(encoder, ROWS)
     alone = np.concatenate([answer(encoder, [row]) for row in ROWS])
     np.testing.assert_allclose(together, alone, atol=2e-5)

@@ -22,9 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 
-from serving.model_server import saved_model, telemetry
+from serving.model_server import telemetry
 from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
+from serving.model_server.versions import saved_model
 from tests.servers import free_port
 from tests.serving.model_server.models import export_half_plus_two, export_held, export_zoo
 

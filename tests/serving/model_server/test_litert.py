@@ -1,8 +1,13 @@
-"""--prefer_tflite_model: versions that hold model.tflite."""
+"""Versions that hold model.tflite: those of our export, and any other with --prefer_tflite_model."""
 
+import json
 import shutil
+import subprocess
+import sys
+import time
 
 import flatbuffers
+import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
@@ -10,7 +15,10 @@ from flatbuffers import flexbuffers
 
 from serving.model_server.status import StatusError
 from serving.wire.protos import SignatureDef
-from tests.serving.model_server.conftest import predict_request, status_of
+from tests.servers import free_port
+from tests.serving.conftest import LABELS
+from tests.serving.gateway.conftest import wait_until_healthy
+from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_for
 from tests.serving.model_server.models import signature
 
 
@@ -122,3 +130,107 @@ def test_a_version_with_both_kinds_is_a_saved_model_unless_told_otherwise(start_
     assert start_server(prefer_tflite_model=True).predict(2.0) == [3.0]
     with pytest.raises(StatusError, match=r"Failed to load model\.tflite"):
         start_server(model_base_path=tmp_path / "m", prefer_tflite_model=True)
+
+
+@pytest.fixture(scope="module")
+def lite(lite_version, tmp_path_factory):
+    """A server of a LiteRT version of texts, `default`, and one of ids, `ids`."""
+    task = {"labels": LABELS, "inputs": ["text"]}
+    folders = {
+        name: lite_version("classifier", task, kind).parent for name, kind in (("default", "text"), ("ids", "ids"))
+    }
+    file = tmp_path_factory.mktemp("lite") / "models.config"
+    file.write_text(config_text(**folders))
+    running = start(model_config_file=str(file))
+    yield running
+    running.stop()
+
+
+def labels_of(running, *texts, timeout=60):
+    answer = running.predictions.Predict(predict_request(text=np.array(texts, object)), timeout)
+    return list(answer.outputs["label"].string_val)
+
+
+def test_a_lite_version_answers_over_grpc_and_rest_as_any_other(lite):
+    alone = [labels_of(lite, text)[0] for text in (b"the cat", b"paris " * 60, b"")]
+    assert labels_of(lite, b"the cat", b"paris " * 60, b"") == alone
+    body = {"instances": ["the cat", ""]}
+    rows = lite.http("POST", "/v1/models/default:predict", body)[1]["predictions"]
+    assert [row["label"].encode() for row in rows] == [alone[0], alone[2]] and rows[0]["classes"] == LABELS
+    classified = lite.http(
+        "POST", "/v1/models/default:classify", {"signature_name": "classify", "examples": [{"text": "the cat"}]}
+    )
+    assert [label for label, _ in classified[1]["results"][0]] == LABELS
+    metadata = lite.http("GET", "/v1/models/default/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    assert metadata["serving_default"]["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert metadata["classify"]["method_name"] == "tensorflow/serving/classify"
+
+
+GOOD = {"input_ids": [[5, 7, 9, 8]], "lengths": [4]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"input_ids": [5, 7, 9, 8]}, {"input_ids": [[[5, 7, 9, 8]]]}, {"input_ids": [[5, -7, 9, 8]]},
+        {"input_ids": [[5, 10**6, 9, 8]]}, {"lengths": [-1]}, {"lengths": [0]}, {"lengths": [10**8]},
+        {"lengths": [4, 4]}, {"lengths": [[4]]}, {"input_ids": [[]]}, {"input_ids": []},
+        {"input_ids": [[5] * 41], "lengths": [41]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_ids_that_lie_are_refused_and_change_no_later_answer(lite, changes):
+    def logits(inputs, dtype="int32"):
+        arrays = {name: np.array(values, dtype) for name, values in inputs.items()}
+        return lite.predictions.Predict(predict_request("ids", **arrays), 60).outputs["logits"].SerializeToString()
+
+    before = logits(GOOD)
+    assert status_of(logits, GOOD | changes).startswith("INVALID_ARGUMENT")
+    assert status_of(logits, GOOD, "int64").startswith("INVALID_ARGUMENT")
+    assert logits(GOOD) == before
+
+
+def test_a_deadline_ends_a_request_between_its_rows(lite):
+    futures = [
+        lite.predictions.Predict.future(predict_request(text=np.array([b"paris " * 38] * 5000, object)), 0.1)
+        for _ in range(4)
+    ]
+    assert {future.code().name for future in futures} == {"DEADLINE_EXCEEDED"}
+    assert labels_of(lite, b"the cat", timeout=20)
+
+
+def test_a_version_that_is_copied_slowly_comes_when_it_is_whole(start_server, lite_version, tmp_path):
+    source = lite_version("classifier", {"labels": LABELS, "inputs": ["text"]})
+    base = tmp_path / "m"
+    shutil.copytree(source, base / "1")
+    running = start_server(model_base_path=base)
+    (base / "2").mkdir()
+    for file in sorted(source.iterdir()):
+        content = file.read_bytes()
+        for part in (content[: len(content) // 2], content):
+            assert running.server.core._manager.available("default") == [1]
+            (base / "2" / file.name).write_bytes(part)
+            # A poll, and a load that fails.
+            time.sleep(0.2)
+            assert labels_of(running, b"the cat")
+    assert wait_for(lambda: running.server.core._manager.available("default") == [2])
+    assert labels_of(running, b"the cat")
+
+
+def test_neither_server_imports_tensorflow_before_a_version_needs_it():
+    code = """
+import sys
+sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_text", "keras", "numba"))
+import serving.gateway.__main__, serving.gateway.server, serving.lite.start, serving.model_server.__main__
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_the_gateway_knows_the_tasks_of_a_lite_version(start_server, lite_version):
+    port = free_port()
+    start_server(model_base_path=lite_version("pretrainer", {}).parent, gateway_port=port)
+    wait_until_healthy(f"http://127.0.0.1:{port}")
+    _, body = post(port, "/pipeline/fill-mask", json.dumps({"inputs": "the [MASK] sat"}))
+    assert not any("[MASK]" in answer["sequence"] for answer in json.loads(body))
+    status, body = post(port, "/v1/embeddings", json.dumps({"input": ["the cat", "paris"]}))
+    assert (status, len(json.loads(body)["data"])) == (200, 2)

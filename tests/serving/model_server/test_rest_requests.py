@@ -1,6 +1,5 @@
 """The contract of REST requests: each body or path, and the answer, or the status and its sentence."""
 
-import gzip
 import json
 import string
 import urllib.request
@@ -78,13 +77,6 @@ def test_text_is_byte_for_byte_the_real_server_s(server):
         b'{\n    "predictions": [\n        {\n            "raw_bytes": { "b64": "/w==" },\n'
         b'            "text": "\xff",\n            "total": 3.0\n        }\n    ]\n}'
     )
-
-
-def test_a_compressed_body_is_read_and_a_broken_one_refused(server):
-    path, packed = "/v1/models/default:predict", {"Content-Encoding": "gzip"}
-    assert server.http("POST", path, gzip.compress(b'{"inputs": 2.0}'), packed)[1] == {"outputs": 3.0}
-    status, answer, _ = server.http("POST", path, b"no gzip", packed)
-    assert (status, answer["error"][:32]) == (400, "Cannot decompress the gzip body:")
 
 
 def test_large_bodies_are_converted_right(server):

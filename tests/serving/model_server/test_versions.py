@@ -11,11 +11,11 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.apis import get_model_status_pb2
 
-from serving.model_server import source
-from serving.model_server.manager import AVAILABLE, END, UNLOADING, Manager
-from serving.model_server.saved_model import SavedModel
-from serving.model_server.source import StoragePathSource, aspired_versions, list_versions
 from serving.model_server.status import StatusError
+from serving.model_server.versions import source
+from serving.model_server.versions.manager import AVAILABLE, END, UNLOADING, Manager
+from serving.model_server.versions.saved_model import SavedModel
+from serving.model_server.versions.source import StoragePathSource, aspired_versions, list_versions
 from serving.wire.protos import ModelConfig
 from tests.serving.model_server.conftest import wait_for
 from tests.serving.model_server.models import export_half_plus_two

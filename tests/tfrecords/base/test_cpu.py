@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tfrecords.base.cpu import cpu_flags, has_only_avx2, train_by_onednn
+from tfrecords.base.cpu import cores, cpu_flags, has_only_avx2, train_by_onednn
 
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -52,3 +52,31 @@ def test_commands_that_train_set_the_switch_before_anything_else(command, monkey
     monkeypatch.setattr(sys, "argv", ["command"])
     module.run()
     assert done == ["train_by_onednn", "run_main"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("", {}, 8),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {"cpu.max": "250000 100000"}, 2),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "399999 100000", "cpu.max": "max 1"}, 3),
+        ("0::/a", {"a/cpu.max": "50000 100000"}, 1),
+        ("4:cpuacct,cpu:/a\n0::/", {"cpuacct,cpu/a/cpu.cfs_quota_us": "-1", "cpuacct,cpu/a/cpu.cfs_period_us": "9"}, 8),
+        ("4:cpu:/docker/1", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ("5:memory:/a", {"memory/a/cpu.max": "100000 100000"}, 8),
+    ],
+)
+def test_cores_are_those_of_the_affinity_and_of_every_cgroup(groups, limits, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    files = {"proc/self/cgroup": groups} | {f"sys/fs/cgroup/{name}": text for name, text in limits.items()}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert cores(tmp_path) == expected
+
+
+def test_cores_where_there_is_no_affinity(tmp_path, monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    assert cores(tmp_path) == 6

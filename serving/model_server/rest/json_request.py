@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from grpc import StatusCode
 
-from serving.model_server.json_values import as_bytes, format_error, is_base64, is_plain_object, json_type, shown
+from serving.model_server.rest.json_values import as_bytes, format_error, is_base64, is_plain_object, json_type, shown
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import DATA_TYPES, Example, Feature, Input, TensorInfo
 from serving.wire.tensors import DT_STRING, MAX_RANK, numpy_type, type_number

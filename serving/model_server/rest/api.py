@@ -7,18 +7,17 @@ import re
 import threading
 import time
 import urllib.parse
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from grpc import StatusCode
 
-from serving.http_protocol import Inflating, UnknownCoding
-from serving.model_server import json_request, json_response, json_values, telemetry
+from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
-from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, predict, regress
-from serving.model_server.services import get_model_metadata, get_model_status
+from serving.model_server.grpc.services import get_model_metadata, get_model_status
+from serving.model_server.prediction import DEFAULT_SIGNATURE, infer, predict
+from serving.model_server.rest import json_request, json_response, json_values
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import GetModelMetadataRequest, GetModelStatusRequest, ModelSpec
@@ -34,6 +33,7 @@ _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 19
 # Bodies from this size on are read one at a time: each takes many times its size in memory while it is.
 LARGE_BODY_BYTES = 2**20
+_RESULTS = {"classify": json_response.classification, "regress": json_response.regression}
 HTTP_STATUS = {
     StatusCode.OK: 200,
     StatusCode.CANCELLED: 499,
@@ -112,15 +112,13 @@ class RestApi:
             if match[2] and not _is_int64(match[2]):
                 return Response(400)
             spec, method, counted = _model_spec(match), match[4] or "", True
-            document = _Document(headers, body, self.max_body_bytes)
-            answer = Response(200, self._dispatch(verb, path, spec, method, document, deadline))
+            answer = Response(200, self._dispatch(verb, path, spec, method, body, deadline))
         except Exception as failure:
             error = as_status_error(failure)
             if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
-            status = getattr(failure, "http_status", None) or HTTP_STATUS.get(code, 500)
-            answer = Response(status, json_response.error(error.message))
+            answer = Response(HTTP_STATUS.get(code, 500), json_response.error(error.message))
         seconds = time.monotonic() - begin
         if counted:
             # Like the real server, this also counts status and metadata requests, without an API name.
@@ -130,14 +128,12 @@ class RestApi:
         self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds, own)
         return answer
 
-    def _dispatch(
-        self, verb: str, path: str, spec: ModelSpec, method: str, document: "_Document", deadline: float
-    ) -> bytes:
+    def _dispatch(self, verb: str, path: str, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
         if verb == "POST":
             if method == "predict":
-                return self._predict(spec, document, deadline)
-            if method in ("classify", "regress"):
-                return self._examples(spec, method, document, deadline)
+                return self._predict(spec, body, deadline)
+            if method in _RESULTS:
+                return self._examples(spec, method, body, deadline)
             # The real server matches ":Predict" and then finds no such method.
             raise invalid_argument(f"Malformed request: {verb} {path}")
         if not spec.name:
@@ -148,17 +144,17 @@ class RestApi:
         request = GetModelStatusRequest(model_spec=spec)
         return json_response.status(get_model_status(self._core, request))
 
-    def _predict(self, spec: ModelSpec, document: "_Document", deadline: float) -> bytes:
+    def _predict(self, spec: ModelSpec, body: bytes, deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
-            servable, name, inputs, row_format = self._predict_inputs(stack, spec, document, deadline)
+            servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
             check = self._core.options.enable_signature_method_name_check
             _, outputs = predict(servable, name, inputs, timeout=_left(deadline), check_method=check)
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
 
-    def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, document: "_Document", deadline: float):
-        with self._turn(document.size, deadline):
-            values = document.parsed(deadline)
+    def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, body: bytes, deadline: float):
+        with self._turn(len(body), deadline):
+            values = _parsed(body, deadline)
             name = json_values.signature_name(values)
             servable = stack.enter_context(self._core.use(spec))
             resolved = name or DEFAULT_SIGNATURE
@@ -171,15 +167,14 @@ class RestApi:
             inputs, row_format = json_request.predict_inputs(values, infos)
         return servable, name, inputs, row_format
 
-    def _examples(self, spec: ModelSpec, method: str, document: "_Document", deadline: float) -> bytes:
-        with self._turn(document.size, deadline):
-            values = document.parsed(deadline)
+    def _examples(self, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
+        with self._turn(len(body), deadline):
+            values = _parsed(body, deadline)
             name = json_values.signature_name(values)
             examples = json_request.examples_input(values)
         with self._core.use(spec) as servable:
-            if method == "classify":
-                return json_response.classification(classify(servable, name, examples, _left(deadline)))
-            return json_response.regression(regress(servable, name, examples, _left(deadline)))
+            result = infer(servable, f"tensorflow/serving/{method}", name, examples, _left(deadline))
+        return _RESULTS[method](result)
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
@@ -199,27 +194,10 @@ class RestApi:
             self._large_body.release()
 
 
-class UnknownBodyCoding(StatusError):
-    """The body has an unknown Content-Encoding."""
-
-    http_status = 415
-
-    def __init__(self, coding: str):
-        super().__init__(
-            StatusCode.INVALID_ARGUMENT, f"Content-Encoding '{coding[:50]}' is not known; send gzip or deflate"
-        )
-
-
-class BodyTooLarge(StatusError):
-    """The body is larger than --rest_api_max_body_bytes."""
-
-    http_status = 413
-
-    def __init__(self, limit: int):
-        super().__init__(
-            StatusCode.RESOURCE_EXHAUSTED,
-            f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)",
-        )
+def too_large(limit: int) -> Response:
+    """Returns the answer to a body above --rest_api_max_body_bytes."""
+    message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
+    return Response(413, json_response.error(message), {"Content-Type": "application/json", "Connection": "close"})
 
 
 def _left(deadline: float) -> float | None:
@@ -229,6 +207,11 @@ def _left(deadline: float) -> float | None:
     if left <= 0:
         raise _too_late()
     return left
+
+
+def _parsed(body: bytes, deadline: float) -> dict:
+    _left(deadline)
+    return json_values.parse_object(body, deadline)
 
 
 def _too_late() -> StatusError:
@@ -247,36 +230,3 @@ def _model_spec(match: re.Match) -> ModelSpec:
     if match[3]:
         spec.version_label = urllib.parse.unquote(match[3])
     return spec
-
-
-# The JSON of a request's body. At first only the beginning of a compressed body is inflated.
-class _Document:
-    def __init__(self, headers: dict[str, str], body: bytes, limit: int):
-        self._begin, self._limit = body, limit
-        self._rest: Inflating | None = None
-        try:
-            rest = Inflating(body, headers.get("content-encoding", ""))
-        except UnknownCoding as error:
-            raise UnknownBodyCoding(str(error)) from None
-        if rest.is_compressed:
-            self._rest = rest
-            self._begin = self._inflated(min(LARGE_BODY_BYTES, limit + 1))
-
-    @property
-    def size(self) -> int:
-        return len(self._begin)
-
-    def parsed(self, deadline: float) -> dict:
-        body, self._begin = self._begin, b""
-        if self._rest is not None and len(body) >= LARGE_BODY_BYTES:
-            body += self._inflated(self._limit + 1 - len(body))
-        _left(deadline)
-        if len(body) > self._limit:
-            raise BodyTooLarge(self._limit)
-        return json_values.parse_object(body, deadline)
-
-    def _inflated(self, size: int) -> bytes:
-        try:
-            return self._rest.read(size)
-        except zlib.error as error:
-            raise invalid_argument(f"Cannot decompress the {self._rest.coding} body: {error}") from error

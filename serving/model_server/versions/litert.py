@@ -3,19 +3,17 @@
 import contextlib
 import math
 import queue
-import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from ai_edge_litert import schema_py_generated
 from ai_edge_litert.interpreter import Interpreter
-from flatbuffers import flexbuffers
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from serving.lite.description import MODEL_FILE
+from serving.lite.metadata import stored_signatures
 from serving.lite.model import LiteModel
 from serving.lite.signatures import signatures_of
 from serving.model_server.prediction import DEFAULT_SIGNATURE, PREDICT
@@ -23,7 +21,6 @@ from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import SignatureDef, TensorInfo
 from serving.wire.tensors import type_name, type_number
 
-_METADATA = b"signature_defs_metadata"
 # A tensor with more dimensions than the model declares ends the process inside XNNPACK.
 _MAX_RANK = 6
 
@@ -98,7 +95,11 @@ class TfLiteModel:
             raise invalid_argument(f"Failed to load {MODEL_FILE} at {path}: {error}") from error
         self._inputs = {detail["name"]: detail for detail in made[0].get_input_details()}
         self._outputs = {detail["name"]: detail for detail in made[0].get_output_details()}
-        self.signatures = _stored_signatures(content)
+        try:
+            stored = stored_signatures(content)
+            self.signatures = {name: SignatureDef.FromString(message) for name, message in stored.items()}
+        except (ValueError, DecodeError) as error:
+            raise invalid_argument(f"Invalid SignatureDefs found in TfLite model: {error}") from error
         for signature in self.signatures.values():
             _correct_names("input", signature.inputs, self._inputs)
             _correct_names("output", signature.outputs, self._outputs)
@@ -142,20 +143,6 @@ class TfLiteModel:
 
     def close(self) -> None:
         self._idle = None
-
-
-def _stored_signatures(content: bytes) -> dict[str, SignatureDef]:
-    try:
-        model = schema_py_generated.Model.GetRootAs(content, 0)
-        entries = [model.Metadata(index) for index in range(model.MetadataLength())]
-        buffers = [model.Buffers(entry.Buffer()) for entry in entries if entry.Name() == _METADATA]
-        if not buffers:
-            return {}
-        stored = flexbuffers.GetRoot(buffers[0].DataAsNumpy().tobytes()).AsMap
-        values = [bytes(value.AsStringBytes) for value in stored.Values]
-        return {key.AsKey: SignatureDef.FromString(value) for key, value in zip(stored.Keys, values, strict=True)}
-    except (AttributeError, IndexError, TypeError, ValueError, struct.error, DecodeError) as error:
-        raise invalid_argument(f"Invalid SignatureDefs found in TfLite model: {error}") from error
 
 
 def _correct_names(kind: str, infos: Mapping, tensors: Mapping[str, dict]) -> None:

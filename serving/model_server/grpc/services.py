@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
-from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, multi_inference, predict, regress
+from serving.model_server.prediction import CLASSIFY, DEFAULT_SIGNATURE, REGRESS, infer, multi_inference, predict
 from serving.model_server.status import invalid_argument, not_found
 from serving.wire.protos import (
     ClassificationRequest,
@@ -77,12 +77,12 @@ def _predict(core: ServerCore, request: PredictRequest, timeout: float | None) -
     return named_tensors(_OUTPUTS_FIELD, outputs, as_content) + response.SerializeToString()
 
 
-def _of_examples(response_type: type[Message], infer: Callable) -> Call:
+def _of_examples(response_type: type[Message], method: str) -> Call:
     def call(core: ServerCore, request: Message, timeout: float | None) -> bytes:
         spec = _checked_spec(request)
         response = response_type()
         with core.use(spec) as servable:
-            response.result.CopyFrom(infer(servable, spec.signature_name, request.input, timeout))
+            response.result.CopyFrom(infer(servable, method, spec.signature_name, request.input, timeout))
             _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
         return response.SerializeToString()
 
@@ -153,8 +153,8 @@ def _serialised(answer: Callable[[ServerCore, Message], Message]) -> Call:
     return lambda core, request, timeout: answer(core, request).SerializeToString()
 
 
-_classify = _of_examples(ClassificationResponse, classify)
-_regress = _of_examples(RegressionResponse, regress)
+_classify = _of_examples(ClassificationResponse, CLASSIFY)
+_regress = _of_examples(RegressionResponse, REGRESS)
 _metadata, _status = _serialised(get_model_metadata), _serialised(get_model_status)
 METHODS = (
     Method(PREDICTION_SERVICE, "Predict", PredictRequest, _predict),

@@ -5,12 +5,13 @@ An old version is unloaded after the new one is available and its last request h
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, as_status_error, not_found
+from serving.model_server.versions.servable import Servable
 
 _LOG = logging.getLogger(__name__)
 # Numbers of ModelVersionStatus.State.
@@ -22,6 +23,7 @@ class Version:
 
     def __init__(self, name: str, number: int, path: str):
         self.name, self.number, self.path = name, number, path
+        self.files = files_of(path)
         self.state = START
         self.error: StatusError | None = None
         self.aspired = True
@@ -171,8 +173,8 @@ class Manager:
         if present and present.state in (START, LOADING):
             # The next attempt reads the path from there.
             present.path = path
-        # A version that failed stays failed for as long as it is wanted from that folder.
-        if self._closing or (present and (present.state != END or (present.error and present.path == path))):
+        # A version that failed stays failed until its folder changes: it may have been copied in part.
+        if self._closing or (present and (present.state != END or (present.error and not _is_other(present, path)))):
             return
         versions[number] = Version(name, number, path)
         pool = self._initial_pool or self._load_pool
@@ -183,7 +185,7 @@ class Manager:
             if version.state == END:
                 return
             version.state = LOADING
-            path = version.path
+            path, version.files = version.path, files_of(version.path)
             self._changed.notify_all()
         servable, error = None, None
         try:
@@ -202,7 +204,7 @@ class Manager:
     def _retry_after_pause(self, version: Version, path: str, retries: int, error: StatusError) -> None:
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closing or not version.aspired or version.path != path, self._retry_interval
+                lambda: self._closing or not version.aspired or _is_other(version, path), self._retry_interval
             )
             if version.aspired and not self._closing:
                 (self._initial_pool or self._load_pool).submit(self._run_load, version, retries)
@@ -228,6 +230,22 @@ class Manager:
             version.state = END
             _LOG.info("Done unloading servable version %s", version)
             self._update(version.name)
+
+
+def files_of(path: str) -> set[tuple[str, int, int]]:
+    """Returns each file's name, size and time."""
+    found = set()
+    for folder, _, names in os.walk(path):
+        for name in names:
+            # A file may have gone since.
+            with contextlib.suppress(OSError):
+                state = os.stat(os.path.join(folder, name))
+                found.add((os.path.join(folder, name), state.st_size, state.st_mtime_ns))
+    return found
+
+
+def _is_other(version: Version, path: str) -> bool:
+    return version.path != path or version.files != files_of(path)
 
 
 # Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy. The highest stays while no version to

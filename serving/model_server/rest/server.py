@@ -10,11 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from grpc import StatusCode
 
 from serving.http_protocol import LongBody, listen, make_server, read_body
-from serving.model_server import json_response
-from serving.model_server.rest import LARGE_BODY_BYTES, BodyTooLarge, Response, RestApi
+from serving.model_server.rest import json_response
+from serving.model_server.rest.api import LARGE_BODY_BYTES, Response, RestApi, too_large
 from serving.model_server.status import StatusError
-
-_CLOSE = {"Content-Type": "application/json", "Connection": "close"}
 
 
 class RestServer:
@@ -22,7 +20,7 @@ class RestServer:
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
         self._api = api
-        # Large bodies (compressed ones may be) wait for one another in RestApi; small ones must not wait with them.
+        # Large bodies wait for one another in RestApi; small ones must not wait with them.
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
         self._receiving: set[asyncio.Task] = set()
         try:
@@ -80,8 +78,7 @@ class RestServer:
         try:
             body = await read_body(receive, int(headers.get("content-length", 0)), self._api.max_body_bytes)
         except LongBody:
-            message = BodyTooLarge(self._api.max_body_bytes).message
-            return Response(413, json_response.error(message), dict(_CLOSE))
+            return too_large(self._api.max_body_bytes)
         except TimeoutError:
             return Response(408, headers={"Connection": "close"})
         except asyncio.CancelledError:
@@ -89,10 +86,11 @@ class RestServer:
         finally:
             self._receiving.discard(task)
         path = scope["raw_path"].decode("latin-1") + ("?" if scope["query_string"] else "")
-        pool = self._pools[len(body) >= LARGE_BODY_BYTES or "content-encoding" in headers]
+        pool = self._pools[len(body) >= LARGE_BODY_BYTES]
         call = functools.partial(self._api.answer, scope["method"], path, headers, body, time.monotonic())
         return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
 def _stopping() -> Response:
-    return Response(503, json_response.error("the server is stopping"), dict(_CLOSE))
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    return Response(503, json_response.error("the server is stopping"), headers)

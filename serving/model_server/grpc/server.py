@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
-from serving.model_server.services import METHODS, Method, model_spec
+from serving.model_server.grpc.services import METHODS, Method, model_spec
 from serving.model_server.status import StatusError, as_status_error, truncated
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import ModelSpec

@@ -6,14 +6,15 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from serving.model_server import telemetry
-from serving.model_server.prediction import classify, multi_inference, predict, regress
-from serving.model_server.servable import Servable
+from serving.model_server.prediction import CLASSIFY, REGRESS, infer, multi_inference, predict
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
+from serving.model_server.versions.servable import Servable
 from serving.wire.protos import PredictionLog
 
 _LOG = logging.getLogger(__name__)
 _FILE = "assets.extra/tf_serving_warmup_requests"
 _MAX_RECORDS = 1000
+_METHODS = {"classify_log": CLASSIFY, "regress_log": REGRESS}
 
 
 def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
@@ -73,17 +74,12 @@ def _parsed(record: bytes, file: Path) -> PredictionLog:
 
 def _run(servable: Servable, log: PredictionLog) -> None:
     kind = log.WhichOneof("log_type")
-    request = getattr(log, kind).request if kind in _KINDS else None
+    request = getattr(getattr(log, kind or "", None), "request", None)
     if kind == "predict_log":
         predict(servable, request.model_spec.signature_name, request.inputs, request.output_filter, counts=False)
-    elif kind == "classify_log":
-        classify(servable, request.model_spec.signature_name, request.input)
-    elif kind == "regress_log":
-        regress(servable, request.model_spec.signature_name, request.input)
+    elif kind in _METHODS:
+        infer(servable, _METHODS[kind], request.model_spec.signature_name, request.input)
     elif kind == "multi_inference_log":
         multi_inference(servable, request)
     else:
         raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
-
-
-_KINDS = ("predict_log", "classify_log", "regress_log", "multi_inference_log")

@@ -1,0 +1,1 @@
+"""Model versions: found, loaded, run."""

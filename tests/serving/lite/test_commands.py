@@ -1,0 +1,86 @@
+"""The commands that take a LiteRT version in the place of a model."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from albert_tf.index import open_index
+from albert_tf.run_evaluation import EvaluationSettings
+from albert_tf.search import SearchSettings
+from serving import commands
+from serving.lite.__main__ import AskSettings
+from serving.lite.__main__ import main as ask
+from serving.litert import evaluate, search
+from serving.score.job import score
+from serving.score.models import ModelSource
+from tfrecords.base.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "module"),
+    [
+        ("ask", "--folder=", "serving.lite.__main__"),
+        ("search", "--model=", "serving.litert.search"),
+        ("evaluate", "--model=", "serving.litert.evaluate"),
+    ],
+)
+def test_a_command_sees_what_its_model_is(vectors, monkeypatch, command, flag, module):
+    called = []
+    monkeypatch.setattr(sys, "argv", ["albert-tf"])
+    monkeypatch.setattr(
+        "serving.commands.importlib.import_module",
+        lambda name: SimpleNamespace(run=lambda: called.append((name, sys.argv[1]))),
+    )
+    for folder in (vectors[1].folder, vectors[1].folder.parent):
+        commands.main([command, f"--model={folder}"])
+        assert called.pop() == (module, f"{flag}{folder}")
+    commands.main([command, "--model=sst2"])
+    assert called.pop()[0] not in (module, "serving.lite.__main__")
+
+
+def test_ask(both, capsys):
+    _, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
+    capsys.readouterr()
+    ask(AskSettings(folder=str(lite.folder), text=("the cat", "paris")))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "the cat" and lines[1].startswith('  label  "') and lines[3] == "paris"
+    ask(AskSettings(folder=str(lite.folder), text=("the cat",), json=True))
+    assert json.loads(capsys.readouterr().out) == lite.predict("the cat")
+
+
+def test_an_index_belongs_to_what_made_its_vectors(vectors, both, tmp_path, capsys):
+    loaded, lite = vectors
+    (tmp_path / "texts.txt").write_text("the cat sat\nparis is a capital\nthe river runs\n")
+    index = str(tmp_path / "index")
+    search.main(SearchSettings(index_dir=index, model=str(lite.folder), text_file=str(tmp_path / "texts.txt")))
+    search.main(SearchSettings(index_dir=index, query=("where is paris",), top=1))
+    expected = loaded.index(["the cat sat", "paris is a capital", "the river runs"]).search("where is paris", 1)
+    assert capsys.readouterr().out.splitlines()[-1].endswith(expected[0].text)
+    for other in (loaded, both("embedder", compute="int8")[1], both("embedder")[1]):
+        with pytest.raises(UserError, match="ask with that model, or build the index anew"):
+            open_index(index, other)
+
+
+def test_a_table_is_evaluated_as_with_the_loaded_model(both, tmp_path, capsys):
+    loaded, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
+    rows = [("the cat sat", "fine"), ("paris", "dull"), ("a film", "so so"), ("the " * 60, "fine")]
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), output_dir=str(tmp_path / "out")))
+    report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    right = [found["label"] == label for found, (_, label) in zip(loaded.predict([text for text, _ in rows]), rows)]
+    assert report["metrics"]["accuracy"] == np.mean(right)
+    with pytest.raises(UserError, match="--depth=1 is not for a LiteRT version"):
+        evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), depth=1))
+
+
+def test_files_are_scored(both, tmp_path):
+    _, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
+    (tmp_path / "rows.txt").write_text("the cat sat\nparis\n")
+    score(str(tmp_path / "rows.txt"), str(tmp_path / "out"), ModelSource(str(lite.folder.parent)))
+    (table,) = (tmp_path / "out").glob("rows*.jsonl")
+    labels = [json.loads(line)["label"] for line in table.read_text().splitlines()]
+    assert labels == [one["label"] for one in lite.predict(["the cat sat", "paris"])]
