@@ -120,3 +120,28 @@ def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, 
     first, calls = scores(), front.calls.count("Predict")
     front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other, 2)
     assert scores() == {index: -score for index, score in first.items()}
+
+
+def test_the_names_of_classes_in_an_answer_are_of_one_model(two, front_of, gateway_to):
+    """Although another model came under the same number between two batches."""
+    one, other = two("classifier")
+    front = front_of(one)
+    gateway = gateway_to(front.target, max_batch_rows=1, max_in_flight=1, check_s=60.0)
+    calls = front.calls.count("Predict")
+    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other)
+    answer = classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
+    assert {name for row in answer for name, _ in row} == {"dull", "blue"}
+
+
+def test_a_request_that_another_model_refuses_begins_anew(fake_server, front_of, gateway_to):
+    front, other = front_of(fake_server("classifier")[1].target), fake_server("telling classifier")[1].target
+    gateway = gateway_to(front.target, check_s=60.0)
+
+    def refuse(method, request, context):
+        if method == "Predict":
+            front.rule = lambda *_: None
+            front.point_at(other)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "other signatures")
+
+    front.rule = refuse
+    assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)
