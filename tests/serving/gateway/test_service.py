@@ -218,41 +218,32 @@ def test_a_request_that_takes_too_long_is_504(fake_server, gateway_to):
     wait_until(lambda: ask(gateway, "a").status_code == 200)
 
 
+NODE = 'Traceback:\n  File "x", line 1 [[{{node a/Assert}}]]'
+TOO_LONG = "send fewer or shorter texts"
+FAILURES = [
+    ("RESOURCE_EXHAUSTED", NODE, 429, "too much to do"), ("UNAVAILABLE", NODE, 503, "does not answer"),
+    ("NOT_FOUND", NODE, 503, "does not answer"), ("CANCELLED", NODE, 503, "does not answer"),
+    ("DEADLINE_EXCEEDED", NODE, 504, "time limit"), ("INVALID_ARGUMENT", NODE, 400, "Traceback"),
+    ("OUT_OF_RANGE", NODE, 400, "Traceback"), ("INTERNAL", NODE, 502, "failed"), ("UNKNOWN", NODE, 502, "failed"),
+    ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)", 413, TOO_LONG),
+    ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (5 vs. 4)", 413, TOO_LONG),
+    ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do"),
+]  # fmt: skip
+
+
 def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
     model, stand_in = fake_server("embedder")
     gateway, usual = gateway_to(stand_in.target), model.before
-    for code, status in {
-        "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503, "NOT_FOUND": 503, "CANCELLED": 503, "DEADLINE_EXCEEDED": 504,
-        "INVALID_ARGUMENT": 400, "OUT_OF_RANGE": 400, "INTERNAL": 502, "UNKNOWN": 502,
-    }.items():  # fmt: skip
-        failure = grpc.StatusCode[code], 'Traceback:\n  File "x", line 1 [[{{node a/Assert}}]]'
-        model.before = lambda asked, context: context.abort(*failure)  # noqa: B023
+    for code, details, status, words in FAILURES:
+        model.before = lambda asked, context: context.abort(grpc.StatusCode[code], details)  # noqa: B023
         answer = gateway.http.post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == status and stand_in.target not in answer.text and "\n" not in answer.text
-        assert failure_of(answer, "/v1/embeddings")
+        assert words in failure_of(answer, "/v1/embeddings")
         assert ("Traceback" in answer.text) == (status == 400), "what the server says of the request alone"
         assert "node" not in answer.text
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         model.before = usual
         wait_until(lambda: ask(gateway, "a").status_code == 200)
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "status", "words"),
-    [
-        ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)", 413, "send fewer or shorter texts"),
-        ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (5 vs. 4)", 413, "send fewer or shorter texts"),
-        ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do"),
-    ],
-    ids=["received", "sent", "queue"],
-)
-def test_sizes_and_full_queues_of_the_server_have_their_statuses(fake_server, gateway_to, code, details, status, words):
-    model, stand_in = fake_server("embedder")
-    gateway = gateway_to(stand_in.target)
-    model.before = lambda asked, context: context.abort(grpc.StatusCode[code], details)
-    answer = ask(gateway, "a")
-    assert answer.status_code == status and words in answer.json()["error"]
-    assert ("retry-after" in answer.headers) == (status == 429)
 
 
 def test_an_answer_counts_until_its_client_has_read_it(fake_server, gateway_to, monkeypatch):
