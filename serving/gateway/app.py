@@ -196,9 +196,10 @@ class _Endpoint:
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
         # Returns when the client has read nearly all of a long answer, which takes memory until then.
         await send({"type": "http.response.body"})
-        if self._is_open and verb == "GET" and reply.status == 200:
+        options = self._gateway.options
+        if not options.access_log or (self._is_open and verb == "GET" and reply.status == 200):
             return  # Probes ask every few seconds.
-        body = {"body": call.body.decode(errors="replace")} if self._gateway.options.log_bodies else {}
+        body = {"body": call.body.decode(errors="replace")} if options.log_bodies else {}
         self._gateway.log.write(
             request_id=own,
             call=f"{verb} {self._path}",
