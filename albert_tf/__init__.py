@@ -28,10 +28,10 @@ if TYPE_CHECKING or not is_our_command():
     from albert_tf.permutation.pretrainer import XlnetPretrainer
 
 if TYPE_CHECKING:
-    from albert_tf.index import open_index
-    from albert_tf.loading import load
+    from albert_tf.embeddings.index import open_index
+    from albert_tf.loading.load import load
+    from albert_tf.loading.preprocessing import Preprocessor
     from albert_tf.models.pair_trainer import PairTrainer
-    from albert_tf.preprocessing import Preprocessor
     from albert_tf.tasks.pairs import TextPairs
 
 _HOMES = {
@@ -47,10 +47,10 @@ _HOMES = {
     "AlbertSpanPredictor": "models.span_predictor",
     # Never with the models: files of other code bases, and texts, need TensorFlow.
     "PairTrainer": "models.pair_trainer",
-    "Preprocessor": "preprocessing",
+    "Preprocessor": "loading.preprocessing",
     "TextPairs": "tasks.pairs",
-    "load": "loading",
-    "open_index": "index",
+    "load": "loading.load",
+    "open_index": "embeddings.index",
 }
 
 

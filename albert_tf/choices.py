@@ -12,9 +12,8 @@ ALLOW_PICKLE_HELP = "read a model that has only PyTorch pickle weights; opening 
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"
 # NumPy's maximum.
 MAX_SEED = 2**32 - 1
-# Of checkpoints; those of keras-hub are read only.
+FORMATS = ("official", "huggingface", "keras_hub", "keras")
 WRITTEN_FORMATS = ("official", "huggingface", "keras")
-FORMATS = (*WRITTEN_FORMATS, "keras_hub")
 # Criteria for early exit.
 EXIT_RULES = ("confidence", "patience", "movement")
 
@@ -37,9 +36,9 @@ class PairRule(NamedTuple):
 
 # The losses of models/pair_losses.py, in its order.
 PAIR_LOSSES = {
-    "multiple_negatives_ranking": PairRule(("temperature", "symmetric", "matryoshka_dims"), 1, compares=True),
+    "multiple_negatives_ranking": PairRule(("temperature", "matryoshka_dims"), 1, compares=True),
     "cosent": PairRule(("temperature", "matryoshka_dims"), 1, 1, compares=True),
-    "triplet": PairRule(("margin", "matryoshka_dims"), 2),
+    "triplet": PairRule(("matryoshka_dims",), 2),
     "mse": PairRule((), 0),
     "margin_mse": PairRule((), 2),
 }

@@ -1,24 +1,26 @@
 """Converts weights between file formats.
 
-python -m albert_tf.convert_checkpoint --input=albert_base --to=keras --output=base.keras
+python -m albert_tf.convert_checkpoint --from=official --input=albert_base --to=keras --output=base.keras
 python -m albert_tf.convert_checkpoint --input=run --to=huggingface --output=hf_folder
 """
 
 import dataclasses
 from pathlib import Path
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS, WRITTEN_FORMATS
-from albert_tf.hub import check_model
+from albert_tf.choices import FORMATS, WRITTEN_FORMATS
+from albert_tf.loading.hub import check_model, find_model, is_preset
+from albert_tf.loading.model_files import detect
+from albert_tf.trainer_settings import PublishedModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_export, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertSettings(CheckedSettings):
+class ConvertSettings(PublishedModel):
     """The command's flags."""
 
-    input: str = setting(help="Folder, checkpoint prefix or file; a preset's name for keras_hub.")
+    input: str = setting(help="Folder, checkpoint prefix, file or name.")
     output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
     to: str = setting(help="Format of the output.", choices=WRITTEN_FORMATS)
     form: str | None = setting(
@@ -34,7 +36,6 @@ class ConvertSettings(CheckedSettings):
         help="Tokens on each side that a token attends to, for long rows (docs/guide/long_documents.md); 0: all.",
         at_least=0,
     )
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     global_attention_every: int = setting(
         0, help="With --attention_window: every this many steps attend to all tokens; 0: none.", at_least=0
     )
@@ -44,17 +45,21 @@ def main(settings: ConvertSettings) -> None:
     """Converts a model."""
     if Path(settings.output).resolve() == Path(settings.input).resolve():
         raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
-    if settings.form != "keras_hub":  # It may be a preset's name.
-        check_model(settings.input, settings.allow_pickle)
+    check_model(settings.input, settings.allow_pickle)
+    found = "keras_hub" if is_preset(settings.input) else detect(find_model(settings.input))
+    if settings.form and settings.form != found:
+        raise UserError(
+            f"--from={settings.form} is not the format of '{settings.input}'; leave it out, or give {found}"
+        )
     start_tensorflow()
-    from albert_tf.conversion import convert
+    from albert_tf.loading.conversion import convert
 
     rows = {
         "count": settings.max_positions,
         "attention_window": settings.attention_window,
         "global_attention_every": settings.global_attention_every,
     }
-    model = convert(settings.input, settings.output, settings.to, settings.form, **rows)
+    model = convert(settings.input, settings.output, settings.to, **rows)
     size = f"{type(model).__name__}, {model.count_params():,} parameters"
     print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")
     if settings.to == "keras":

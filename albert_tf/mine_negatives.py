@@ -12,34 +12,29 @@ import shlex
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP
-from albert_tf.hub import check_model
+from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.pair_file import open_pairs
+from albert_tf.trainer_settings import Applied, DataFile
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.base.text_files import ending
 
 _ENDINGS = (".csv", ".tsv")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MiningSettings(CheckedSettings):
+class MiningSettings(DataFile, Applied, defaults={"data_file": dataclasses.MISSING}):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
         "Your data": "data_file text_column second_text_column encoding passages passage_column",
-        "Which passages": "num_negatives relative_margin range_min range_max",
+        "Which passages": "num_negatives relative_margin range_max",
     }
 
-    model: str = setting(help="embedder that ranks the passages: a folder, a .keras file or a published model")
-    data_file: str = setting(help="table of anchors and positives: .csv, .tsv, JSON lines or .parquet")
     output_file: str = setting(
-        help="table to write: .csv or .tsv; a killed run leaves hidden .f32 files next to it, from which it goes on"
+        help="table to write: .csv or .tsv; a killed run leaves a hidden folder next to it, from which it goes on"
     )
-    text_column: str = setting("", help="column of the anchors; empty: anchor, query, question or the like")
-    second_text_column: str = setting("", help="column of the positives; empty: positive, answer, passage or the like")
-    encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
     passages: str = setting("", help="table of the passages to choose from; empty: all positives of --data_file")
     passage_column: str = setting("", help="column of the passages; empty: passage, text or the like")
     num_negatives: int = setting(3, help="negatives of a row; rows with fewer are left out", at_least=1)
@@ -50,25 +45,17 @@ class MiningSettings(CheckedSettings):
         at_least=0,
         below=1,
     )
-    range_min: int = setting(0, help="number of the most similar passages below the margin to skip", at_least=0)
     range_max: int = setting(
         100,
         help="number of the most similar passages that are candidates, besides the anchor's own; those above the "
         "margin count too",
-        above="range_min",
+        at_least="num_negatives",
     )
-    batch_size: int = setting(64, help="texts a batch", at_least=1)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
 
     def __post_init__(self):
         super().__post_init__()
         if ending(Path(self.output_file)) not in _ENDINGS:
             raise UserError(f"--output_file={self.output_file} must end in {' or '.join(_ENDINGS)}")
-        if self.range_max - self.range_min < self.num_negatives:
-            raise UserError(
-                f"--range_max={self.range_max} leaves fewer than --num_negatives={self.num_negatives} passages after "
-                f"--range_min={self.range_min}"
-            )
         for flag in ("data_file", "passages"):
             if (given := getattr(self, flag)) and Path(given).resolve() == Path(self.output_file).resolve():
                 raise UserError(f"--output_file={self.output_file} is --{flag}, which it would replace; give another")
@@ -87,7 +74,7 @@ def main(settings: MiningSettings) -> None:
         )
     print(pairs)
     start_tensorflow()
-    from albert_tf.mining import mine
+    from albert_tf.embeddings.mining import mine
 
     mine(settings, pairs)
     # Never the folder of the model itself.

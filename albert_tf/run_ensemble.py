@@ -6,7 +6,7 @@ python -m albert_tf.run_ensemble --task=squad2 --data_dir=squad --models=run-1,r
 
 from pathlib import Path
 
-from albert_tf.hub import check_model
+from albert_tf.loading.hub import check_model
 from albert_tf.tasks.settings import EnsembleSettings, check_data_dir
 from tfrecords.base.script import run_main, start_tensorflow
 

@@ -9,18 +9,16 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.base.libraries import check_libraries
-from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP
-from albert_tf.hub import check_model, find_model, is_preset
-from albert_tf.model_files import load_task
+from albert_tf.choices import DEPTH_HELP
+from albert_tf.loading.hub import check_model, find_model, is_preset
 from albert_tf.suites.sets import find_sets
-from albert_tf.tasks.resolving import check_labelled_file
-from albert_tf.tasks.tables.data_file import FileOptions
+from albert_tf.tasks.tables.data_file import FileOptions, columns_of
+from albert_tf.trainer_settings import Applied, DataFile, Records
 from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.manifest import read_manifest
 
 # The flags of each kind of evaluation, by the flag that asks for it.
@@ -32,7 +30,7 @@ _FLAGS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSettings(CheckedSettings):
+class EvaluationSettings(DataFile, Records, Applied):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -42,28 +40,13 @@ class EvaluationSettings(CheckedSettings):
         "All": "depth batch_size",
     }
 
-    model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or an embedder")
-    data_file: str = setting("", help="table with labels, for a fine-tuned model: .csv, .tsv, JSON lines or .parquet")
     output_dir: str = setting(
         "",
         help="folder to write: predictions, figures as JSON, a picture; empty: evaluation/NAME in --model",
     )
-    text_column: str = setting("", help="column of the text; empty: as in training, or text, sentence or the like")
-    second_text_column: str = setting("", help="column of the second text of a pair; empty: as in training")
-    label_column: str = setting("", help="column of the label; empty: as in training, or label, class or the like")
-    encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
-    train_data: str = setting(
-        "", help="file pattern of training records, which give the most frequent answers; for a pre-trained model"
-    )
-    eval_data: str = setting("", help="file pattern of held-out records, for a pre-trained model")
-    suite: str = setting("", help="embeddings: similarity, search, classes and clusters", choices=("", "embeddings"))
+    suite: str = setting("", help="embeddings: similarity and search", choices=("", "embeddings"))
     data_dir: str = setting("", help="folders of the suite's data sets, separated by commas")
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-    batch_size: int = setting(64, help="examples a batch", at_least=1)
-    max_eval_steps: int = setting(
-        0, help="batches of --eval_data to evaluate, from the first records on; 0: all", at_least=0
-    )
     output: str = setting("", help="JSON file to write the scores on --eval_data to")
 
     def __post_init__(self):
@@ -98,7 +81,7 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
     run = (place if place.is_dir() else place.parent) / "run.json"
     label_column = files.read_object(run).get("label_column", "")
     options = FileOptions.of(settings)
-    check_labelled_file(options, load_task(place), label_column)
+    columns_of(options)
     start_tensorflow()
     from albert_tf.training.file_evaluation import evaluate_file
 

@@ -5,13 +5,13 @@ python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from
 """
 
 from albert_tf.config import read_config
-from albert_tf.hub import check_model
-from albert_tf.model_files import MODEL_FILE, load_task
+from albert_tf.loading.hub import check_model
+from albert_tf.loading.model_files import MODEL_FILE, load_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_export, start_tensorflow
-from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import check_tokenizer
 
 
 def main(settings: FinetuningSettings) -> None:

@@ -9,21 +9,21 @@ import csv
 from pathlib import Path
 
 from albert_tf.config import read_config
-from albert_tf.hub import check_model
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.hub import check_model
+from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.manifest import read_manifest
-from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:
     """Pre-trains a model."""
     if settings.init_from:
         check_model(settings.init_from, settings.allow_pickle)
-    for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):
-        check_tokenizer(path)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
     if settings.config:
         read_config(settings.config)
     for patterns in filter(None, (settings.train_data, settings.second_train_data)):

@@ -24,30 +24,25 @@ class ScoreSettings(CheckedSettings):
     null_odds: str = setting(
         "", help="for version 2.0: JSON object that maps question ids to numbers, higher for no answer"
     )
-    na_prob_thresh: float = setting(1.0, help="for version 2.0: null odds above which a question counts as unanswered")
-    version: str = setting("", help="1.1 or 2.0; empty: 2.0 if a question has no answer, otherwise 1.1")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.version not in ("", "1.1", "2.0"):
-            raise UserError(f"--version={self.version} is unknown; choose 1.1 or 2.0")
 
 
 def score(settings: ScoreSettings) -> dict[str, float]:
     """Returns the official script's scores, in its order."""
     examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
-    version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
     missing = sum(example.id not in predictions for example in examples)
-    if version == "1.1":
+    # Version 1.1 has an answer to every question.
+    if all(example.answers for example in examples):
         if settings.null_odds:
-            raise UserError("--null_odds is for version 2.0; version 1.1 has an answer to every question")
+            raise UserError(
+                "--null_odds is for version 2.0, whose files have questions without an answer; leave it out"
+            )
         _warn(missing, "count as wrong")
         return evaluate_v1(examples, predictions)
     if missing == len(examples):
         raise UserError(f"'{settings.predictions}' answers no question of '{settings.data}'")
     _warn(missing, "are left out; the official script stops with a KeyError")
     odds = read_null_odds(settings.null_odds) if settings.null_odds else None
-    return evaluate_v2(examples, predictions, odds, settings.na_prob_thresh)
+    return evaluate_v2(examples, predictions, odds)
 
 
 def _warn(missing: int, what: str) -> None:

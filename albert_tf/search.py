@@ -5,25 +5,31 @@ python -m albert_tf.search --index_dir=index --query="where does the river end"
 """
 
 import dataclasses
-import io
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, VECTORS
-from albert_tf.hub import check_model
-from albert_tf.index_files import saved_source
+from albert_tf.choices import VECTORS
+from albert_tf.embeddings.index_files import saved_source
+from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.columns import find_column
 from albert_tf.tasks.tables.folders import SUFFIXES
+from albert_tf.tasks.tables.lines import read_lines
 from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
+from albert_tf.trainer_settings import Applied
+from tfrecords.answers.texts import TextModel
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
+from tfrecords.base.script import run_main, say_next, start_tensorflow
+from tfrecords.base.settings import setting
+from tfrecords.base.text_files import ending
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(CheckedSettings):
+class SearchSettings(
+    Applied, defaults={"model": "", "batch_size": 32}, meanings={"model": "the one that built the index"}
+):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -33,7 +39,6 @@ class SearchSettings(CheckedSettings):
     }
 
     index_dir: str = setting(help="folder of the index")
-    model: str = setting("", help="embedder, to build: folder or name; empty: the one that built the index")
     text_file: str = setting("", help="texts to index: .txt with a text a line, .csv, .tsv, JSON lines or .parquet")
     text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
     vectors: str = setting(
@@ -41,8 +46,6 @@ class SearchSettings(CheckedSettings):
         help="format of the vectors in memory; the best of int8 ones are compared again in float32",
         choices=VECTORS,
     )
-    batch_size: int = setting(32, help="texts a batch", at_least=1)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
     top: int = setting(10, help="texts to print for each query", at_least=1)
     exact: bool = setting(
@@ -69,10 +72,29 @@ def main(settings: SearchSettings) -> None:
     texts, model = read_texts(settings), settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.loading import load
-    from albert_tf.searching import build_or_search
+    from albert_tf.loading.load import load
 
-    build_or_search(settings, load(model), texts)
+    build_or_search(settings, texts, lambda: load(model))
+
+
+def build_or_search(settings: SearchSettings, texts: Sequence[str], open_model: Callable[[], TextModel]) -> None:
+    """Builds an index of `texts` or, without a text file, opens a saved one; prints the hits for each query."""
+    from albert_tf.embeddings.index import index_folder, make_index, open_index
+
+    if settings.text_file:
+        folder, loaded = index_folder(settings.index_dir), open_model()
+        index = make_index(loaded, texts, settings.vectors, settings.batch_size, show_progress=True)
+        index.save(folder)
+        print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
+        if not settings.query:
+            say_next(f'python -m albert_tf.search --index_dir={shlex.quote(settings.index_dir)} --query="..."')
+    else:
+        index = open_index(settings.index_dir, open_model())
+    for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):
+        if len(settings.query) > 1:
+            print(query)
+        for hit in hits:
+            print(f"{hit.score:.3f}  {hit.text}")
 
 
 def read_texts(settings: SearchSettings) -> list[str]:
@@ -87,17 +109,9 @@ def read_texts(settings: SearchSettings) -> list[str]:
         column = settings.text_column or find_column(path, table.columns, "text")
         texts = [text_of(table, row, column) for row in table.require([column], "give --text_column=...").rows]
     else:
-        content = path.read_bytes()
-        check_text(path, content[:HEAD_BYTES])
-        try:
-            lines = io.StringIO(content.decode("utf-8-sig"), newline=None)
-            texts = [line.rstrip("\n") for line in lines if line.strip()]
-        except UnicodeDecodeError as error:
-            raise UserError(f"'{path}' is not UTF-8 text ({error.reason}); convert it") from error
+        texts = [line.rstrip("\r\n") for line in read_lines(path) if line.strip()]
         if settings.text_column:
             raise UserError(f"--text_column={settings.text_column} is for a table, which '{path}' is not; leave it out")
-    if not texts:
-        raise UserError(f"'{path}' holds no texts")
     return texts
 
 

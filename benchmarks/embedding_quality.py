@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.index import identity
-from albert_tf.loading import load
+from albert_tf.embeddings.index import identity
+from albert_tf.loading.load import load
 from albert_tf.suites.scores import measure, ranked
 from albert_tf.suites.sets import Ranking, find_sets
 from tfrecords.base import files

@@ -129,7 +129,8 @@ def _load(path: Path) -> None:
 
 
 def _encode(chunk: Chunk) -> int:
-    return len(_encode_in_this_worker([line for document in corpus.parse_documents(chunk) for line in document]))
+    texts = corpus.read_texts(chunk, "text")
+    return len(_encode_in_this_worker([line for text in texts for line in corpus.sentences_of(text.decode(), False)]))
 
 
 def _build(folder: Path, text: Path, masking: str) -> tuple[float, float]:

@@ -15,10 +15,11 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from serving.export_settings import ExportSettings
 from serving.score.__main__ import ScoringSettings as ScoreSettings
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import flag_name, read_settings_file, settings_of
 from tfrecords.create_pretraining_data import CreateSettings
-from tfrecords.foreign import describe_foreign
+from tfrecords.manifest import FORMAT_VERSION, MANIFEST, SPLITS
 from tfrecords.reader import read_examples
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -141,7 +142,10 @@ def records(folder: Path):
                     writer.write(part)
         else:
             path.write_bytes(data[1:])
-        describe_foreign([path])
+        listed = {"name": path.name, "examples": 1, "bytes": path.stat().st_size}
+        splits = {split: {"documents": 1, "examples": 1, "files": [listed]} for split in SPLITS}
+        known = {"format_version": FORMAT_VERSION, "masking": "static", "pad_id": 0, "splits": splits}
+        files.write_json(folder / MANIFEST, known | {"max_seq_length": 4, "max_predictions_per_seq": 1})
         try:
             for _ in read_examples(str(path), batch_size=2, training=False):
                 pass

@@ -13,7 +13,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from serving.client import Connection
 from serving.gateway.app import Gateway
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from serving.gateway.settings import GatewayOptions
 from serving.model_server import batching, configuration
 from serving.model_server.rest import json_request, json_values

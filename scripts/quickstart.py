@@ -199,7 +199,7 @@ def summary(work: Path, stages: Stages) -> None:
         for point in read_json(work / "benchmark" / name / "report.json")["points"]:
             # A percentile is None when too few requests stand behind it.
             print(f"  {point['length']:>8}{point['latency_ms']['p50'] or 0:>9.2f}{point['requests_per_second']:>13.1f}")
-    print(f"\nLoss: .venv/bin/tensorboard --logdir {work}/run/tensorboard; latency: {work}/benchmark/text/latency.png")
+    print(f"\nLoss: {work}/run/history.csv; latency: {work}/benchmark/text/latency.png")
     print(f"\nEach stage alone, from {Path.cwd()}", *stages.commands, sep="\n")
     figures = read_json(work / "evaluation.json")
     print(f"\n{'Held-out documents':34}{'this model':>12}{'trivial baseline':>22}")

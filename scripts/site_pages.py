@@ -13,8 +13,9 @@ from typing import Any
 # The program `mkdocs` leaves the clone out.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from albert_tf import model_files, published
 from albert_tf.checkpoints import sentence_folders
+from albert_tf.config import published
+from albert_tf.loading import model_files
 from albert_tf.permutation import configuration as permutation
 from serving.commands import COMMANDS
 from tests.clients.clients import CLIENTS, version_of

@@ -35,7 +35,7 @@ COMMANDS = {
     "start": ("serving.start", "start a model behind OpenAI's API, REST and gRPC"),
     "serve": ("serving.model_server", "serve exported models over gRPC and REST"),
     "gateway": ("serving.gateway", "answer the clients of OpenAI, Cohere and others"),
-    "ask": ("serving.client", "send texts to a model server"),
+    "ask": ("serving.client", "send texts to a model server or a LiteRT version"),
     "score": ("serving.score", "answer files of texts"),
     "benchmark": ("serving.benchmark", "measure the latency of a model server"),
 }

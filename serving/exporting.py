@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.sharing import unshare_blocks
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.extension import Extension
-from albert_tf.loading import Loaded, load
-from albert_tf.saving import task_of
+from albert_tf.config.extension import Extension
+from albert_tf.loading.load import Loaded, load
+from albert_tf.loading.saving import task_of
 from serving.check import ask_once, check
 from serving.cpu import can_run
 from serving.export_settings import ExportSettings, read_calibration, settings_of
@@ -241,13 +241,14 @@ def say_exported(target: Path) -> None:
     """Prints what was exported, and the command that serves it."""
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
+    base = target.parent.resolve()
     if not (target / SAVED_MODEL).is_file():
+        say_next(f"python -m serving.lite.start --folder={shlex.quote(str(base))}")
         return
     manifest = read_manifest(target)
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
-    base = target.parent.resolve()
     say_next(
         f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "
         f"--model_base_path={shlex.quote(str(base))}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.choices import ALLOW_PICKLE_HELP
+from albert_tf.loading.hub import check_model as check_source
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
@@ -24,7 +25,7 @@ from serving.lite.start import PortSettings
 from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder, whole_path, write_json
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
 
 _REAL = "tensorflow_model_server"
@@ -118,24 +119,29 @@ def _export(settings: StartSettings, base: Path, engine: str) -> None:
     if engine == "tensorflow":
         print(f"exported {export(asked)}", file=sys.stderr)
         return
-    loaded: list[Any] = []
-    version = export(asked, lambda one: loaded.append(_checked(one)))
+    loaded = _loaded(asked)
+    version = _write(loaded, asked)
     if settings.compute == "auto":
         from serving.litert.agreement import agrees
 
-        if not agrees(*loaded, version):
+        if not agrees(loaded, version):
             print("answers in 8 bits are not near enough: exporting in float32", file=sys.stderr)
             shutil.rmtree(version)
-            version = export(dataclasses.replace(asked, compute="float32"))
+            version = _write(loaded, dataclasses.replace(asked, compute="float32"))
     manifest = {"format_version": FORMAT_VERSION, "export": kept, "config": {}, "versions": {}, "created": ""}
     (version / MANIFEST).parent.mkdir()
     write_json(version / MANIFEST, manifest)
     print(f"exported {version}", file=sys.stderr)
 
 
-def _checked(loaded: Any) -> Any:
+def _loaded(asked: ExportSettings) -> Any:
+    """Returns the model; raises NeedsSavedModel if LiteRT does not do what it needs."""
+    check_source(asked.model, asked.allow_pickle)
+    start_tensorflow()
+    from albert_tf.loading.load import load
     from serving.litert.converter import check_model
 
+    loaded = load(asked.model)
     try:
         check_model(loaded.model)
     except UserError as error:
@@ -143,6 +149,13 @@ def _checked(loaded: Any) -> Any:
     if getattr(loaded.model, "exit_heads", []):
         raise NeedsSavedModel("the model exits early, which LiteRT does not")
     return loaded
+
+
+def _write(loaded: Any, asked: ExportSettings) -> Path:
+    from serving.exporting import export_loaded
+
+    options = {name: getattr(asked, name) for name in ("inputs", "engine", "compute", "max_seq_length")}
+    return export_loaded(loaded, asked.output_dir, **options)
 
 
 def _is_export_of(version: Path, exported: dict[str, Any], asked: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from serving.commands import COMMANDS
 @pytest.mark.parametrize(
     ("module", "arguments", "status", "message"),
     [
-        ("albert_tf.run_pretraining", [], 1, "error: --train_data=..., --output_dir=... must be given"),
+        ("albert_tf.run_pretraining", [], 1, "error: --output_dir=..., --train_data=... must be given"),
         ("albert_tf.run_pretraining", ["--learning_rat=1"], 2, "error: Unknown command line flag 'learning_rat'"),
         ("albert_tf.run_pretraining", ["--seed=x"], 2, "error: flag --seed=x: must be a whole number"),
         ("albert_tf.run_evaluation", ["--model=no", "--train_data=no", "--eval_data=no"], 1, "error: no model at 'no'"),
@@ -66,7 +66,7 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("serving.export --model=no --output_dir=o", "no model at 'no'"),
         ("serving.export --model=. --output_dir=o --tokenizer=no", "tokenizer 'no' does not exist"),
         ("serving.export --model=. --output_dir=o --calibration_text=no", "cannot read --calibration_text=no"),
-        ("tfrecords.create_pretraining_data --input=no --output_dir=o --tokenizer=no", "'no' does not exist"),
+        ("tfrecords.create_pretraining_data --input=no --output_dir=o --tokenizer=no", "corpus 'no' matches no file"),
         ("tfrecords.train_tokenizer --input=no --output_prefix=o", "corpus 'no' matches no file"),
     ],
 )

@@ -23,7 +23,7 @@ import albert_tf
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.tensor_files import read_tensors
-from albert_tf.model_files import load_task
+from albert_tf.loading.model_files import load_task
 from albert_tf.training.run_folder import History
 from serving.gateway.keys import Keys
 from serving.model_server.configuration import read_text_proto
@@ -229,11 +229,11 @@ def test_a_configuration_that_asks_for_more_than_its_weights(tmp_path):
 OF_CONFIGURATIONS = {
     "max_position_embeddings": (2**31 - 1, "asks for .* weights and more"),
     "inner_group_num": (2**30, "runs 2147483648 blocks; at most 4096"),
-    "vocab_size": (10**30, "vocab_size must be at most 2147483647"),
+    "vocab_size": (10**30, "vocab_size must be a whole number of at least 1, in 32 bits"),
     "architectures": ({"a": 1}, "architectures must be a list of names"),
     "id2label": (7, "id2label must hold names by class number, not 7"),
     "sentence_transformers": ("x", "sentence_transformers must be an object, not 'x'"),
-    "sbert_ce_default_activation_function": ([], r"the activation \[\] of its scores is not known"),
+    "sbert_ce_default_activation_function": ([], r"the activation \[\] is not known"),
 }
 
 

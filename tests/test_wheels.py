@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from serving.export import ExportSettings, export
 from tests.albert_tf.search_model import made
 

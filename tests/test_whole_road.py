@@ -98,7 +98,7 @@ def test_the_whole_road(tmp_path):
     assert "oneDNN custom operations" not in output
     # Vocabulary, examples, training, evaluation and two exports were done before the interruption.
     assert output.count("kept from before") == 6
-    for words in ("masked-LM accuracy", "trivial baseline", "requests/s", "tensorboard", "latency.png"):
+    for words in ("masked-LM accuracy", "trivial baseline", "requests/s", "history.csv", "latency.png"):
         assert words in output
     for name in ("ids", "text"):
         report = json.loads((folder / "benchmark" / name / "report.json").read_text())

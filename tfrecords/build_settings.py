@@ -5,16 +5,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tfrecords import pairs, segments
+from tfrecords import segments
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.masking import MaskingRule
-from tfrecords.tokenizers.words import RULES, SCRIPT
+from tfrecords.text_settings import TextField
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
 # Only in manifests of permutation records.
-_OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
+_OF_PERMUTATION = ("objective", "reuse_length", "streams")
+# A masked span of n tokens has a context of n times as many in permutation records.
+SPAN_CONTEXT = 6
 # The minimum: one token each of A and B, two [SEP] and [CLS].
 _SHORTEST_PAIR = 5
 # Default megabytes of text in a shard: more if there would be over a thousand shards.
@@ -23,7 +25,7 @@ _MANY_SHARDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildSettings(CheckedSettings):
+class BuildSettings(TextField):
     """The settings of a build, named as in the records' manifest.
 
     >>> settings = BuildSettings(max_seq_length=128, masking="dynamic")
@@ -47,8 +49,7 @@ class BuildSettings(CheckedSettings):
     max_predictions_per_seq: int | None = setting(
         None,
         help="Largest number of tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded "
-        "up, if unset. In permutation records it is the exact number; --max_seq_length x --mask_beta / "
-        "--mask_alpha, rounded down, if unset.",
+        "up, if unset. In permutation records it is the exact number; --max_seq_length / 6, rounded down, if unset.",
         at_least=1,
         at_most="max_seq_length",
     )
@@ -67,21 +68,15 @@ class BuildSettings(CheckedSettings):
     )
     whole_words: bool | None = setting(
         None,
-        help="Mask whole words; --nowhole_words masks single pieces. Permutation records mask spans of pieces if"
-        " unset: a span begins with a word and has a fixed number of pieces, as in the published code.",
-    )
-    word_rule: str = setting(
-        SCRIPT,
-        help="What counts as a word; script: text between white space, and each piece in scripts without white "
-        "space, such as Chinese and Thai; published: as in the published code for this kind of tokenizer.",
-        choices=RULES,
+        help="Mask whole words; --nowhole_words masks single pieces. Permutation records mask spans of pieces: a span "
+        "begins with a word and has a fixed number of pieces, as in the published code.",
     )
     pair_task: str | None = setting(
         None,
         help="Task on the two segments of an example: sop (which comes first), sop_legacy (sop as built by"
         " google-research/albert) or nsp (whether the second follows the first); unset: sop, and none in permutation"
         " records.",
-        choices=pairs.PAIR_TASKS,
+        choices=segments.PAIR_TASKS,
     )
     input_format: str = setting(
         "segment-pair",
@@ -96,27 +91,16 @@ class BuildSettings(CheckedSettings):
         at_least=0.0,
         at_most=1.0,
     )
-    short_seq_rule: str = setting(
-        "example",
-        help="Whether --short_seq_prob is drawn for each example, or for each document as in google-research/albert.",
-        choices=segments.SHORT_RULES,
-    )
     reuse_length: int | None = setting(
         None,
         help="Permutation: tokens from the start of a row after which the next row begins; they are the memory "
         "of the next row; half of --max_seq_length if unset, 0 for none.",
         at_least=0,
     )
-    mask_alpha: int = setting(
-        6,
-        help="Permutation: a span of n tokens is masked in a context of n x --mask_alpha / --mask_beta tokens.",
-        at_least=1,
-    )
-    mask_beta: int = setting(1, help="Permutation: see --mask_alpha.", at_least=1, at_most="mask_alpha")
-    bi_data: bool = setting(True, help="Permutation: half of the streams run backwards.")
     streams: int = setting(
         2,
-        help="Permutation: number of streams of text that the rows of a file are taken from in turn.",
+        help="Permutation: number of streams of text that the rows of a file are taken from in turn; half of them run "
+        "backwards.",
         at_least=1,
         at_most=1 << 16,
     )
@@ -126,13 +110,8 @@ class BuildSettings(CheckedSettings):
     held_out_fraction: float = setting(
         0.1, help="Share of the documents that is held out for evaluation.", at_least=0.0, below=1.0
     )
-    text_field: str = setting("text", help="Field of a JSON line that holds the text.")
     split_sentences: bool = setting(False, help="Each line is a paragraph; split it into sentences.")
     line_documents: bool = setting(False, help="Each line is a document; in JSON lines, each line of the text.")
-    min_sentences: int = setting(
-        1, help="Leave out documents with fewer sentences, such as headings with --line_documents.", at_least=1
-    )
-    gzip: bool = setting(False, help="Compress the records.")
     chunk_megabytes: float = setting(
         0.0,
         help="MB of text for each file of records; 0: 8, and up to 160 for corpora above 8 GB.",
@@ -166,21 +145,21 @@ class BuildSettings(CheckedSettings):
             object.__setattr__(self, name, value)
 
     def _settle_permutation(self) -> None:
-        for name, only in (("masking", "static"), ("pair_task", "none"), ("input_format", "segment-pair")):
+        only_one = {"masking": "static", "pair_task": "none", "input_format": "segment-pair", "whole_words": False}
+        for name, only in only_one.items():
             self._fill_in(name, only)
             if getattr(self, name) != only:
                 raise UserError(f"--{name}={getattr(self, name)} is for --objective=masked; leave it out")
         self._fill_in("max_ngram", 5)
-        self._fill_in("whole_words", False)
         self._fill_in("reuse_length", self.max_seq_length // 2)
-        self._fill_in("max_predictions_per_seq", max(self.max_seq_length * self.mask_beta // self.mask_alpha, 1))
+        self._fill_in("max_predictions_per_seq", max(self.max_seq_length // SPAN_CONTEXT, 1))
         if self.reuse_length > self.max_seq_length - _SHORTEST_PAIR:
             raise UserError(
                 f"--reuse_length={self.reuse_length} must be at most {self.max_seq_length - _SHORTEST_PAIR}, so that "
                 f"--max_seq_length={self.max_seq_length} has room for two segments"
             )
-        if self.bi_data and self.streams % 2:
-            raise UserError(f"--streams={self.streams} must be even: half of them run backwards, or set --nobi_data")
+        if self.streams % 2:
+            raise UserError(f"--streams={self.streams} must be even: half of them run backwards")
         lengths = self.reuse_length, self.max_seq_length - self.reuse_length
         for goal, length in zip(self.predictions_of_parts, lengths):
             if goal > length:

@@ -20,20 +20,13 @@ from tfrecords.sections import Chunk, Section, is_remote
 _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
-class BadLine(UserError):
-    """A line is not a JSON object with a text."""
-
-
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
     """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a .csv or no match."""
     names: set[str] = set()
     for pattern in patterns_of(patterns):
-        found, is_folder = sections.find(pattern)
-        if not found and is_folder:
-            example = f"'{pattern.rstrip('/')}/*.txt'"
-            raise UserError(f"corpus '{pattern}' is a folder; give a glob of its files, such as {example}")
+        found = sections.find(pattern)
         if not found:
-            raise UserError(f"corpus '{pattern}' matches no file; check it, for example ls {pattern}")
+            raise UserError(f"corpus '{pattern}' matches no file; give files or globs of them, such as 'corpus/*.txt'")
         names.update(found)
     if not names:
         raise UserError("no corpus given; name text files, for example --input='corpus/*.txt'")
@@ -53,7 +46,8 @@ def read_documents(
         not_utf8 = 0
         for chunk in sections.read_chunks(Section(str(path))):
             not_utf8 += chunk.not_utf8
-            yield from parse_documents(chunk, text_field, split_sentences)
+            for text in read_texts(chunk, text_field):
+                yield sentences_of(text.decode(), split_sentences)
         if not_utf8:
             logging.warning("%s", describe_not_utf8(str(path), not_utf8))
 
@@ -63,24 +57,13 @@ def describe_not_utf8(path: str, count: int) -> str:
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
-def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
-    """Yields a chunk's documents like `read_documents`."""
-    for text in read_texts(chunk, text_field):
-        if isinstance(text, BadLine):
-            raise text
-        yield sentences_of(text.decode(), split_sentences)
-
-
-def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """Yields documents' texts in UTF-8, lines separated by "\\n"; for a bad JSON line, its error."""
+def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes]:
+    """Yields documents' texts in UTF-8, lines separated by "\\n"; raises UserError for a bad JSON line."""
     for text in _read_texts(chunk, text_field):
-        if line_documents and isinstance(text, bytes):
-            yield from (line for line in text.split(b"\n") if line.decode().strip())
-        else:
-            yield text
+        yield from (line for line in text.split(b"\n") if line.decode().strip()) if line_documents else (text,)
 
 
-def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
+def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes]:
     if not is_json_lines(chunk.path):
         texts = _BLANK_LINES.split(chunk.data.decode("utf-8", "replace"))
         yield from (text.encode() for text in texts if text and not text.isspace())
@@ -89,8 +72,9 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
         if line.strip():
             try:
                 yield _text_of(line, text_field)
-            except BadLine as error:
-                yield BadLine(f"'{chunk.path}' line {sections.line_number(chunk, number)} {error}")
+            except ValueError as error:
+                place = f"'{chunk.path}' line {sections.line_number(chunk, number)}"
+                raise UserError(f"{place} {error}; give JSON lines, one object a line") from error
 
 
 def sentences_of(text: str, split: bool) -> list[str]:
@@ -105,16 +89,13 @@ def _text_of(line: bytes, text_field: str) -> bytes:
     try:
         row = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        raise BadLine(f"is not JSON ({error}); give JSON lines, one object a line") from error
-    if not isinstance(row, dict):
-        raise BadLine(f"has no text under {text_field!r} (it is a {type(row).__name__}); give one object a line")
-    if text_field not in row:
-        raise BadLine(f"has no text under {text_field!r} (it has {', '.join(map(repr, row))}); set --text_field")
-    if not isinstance(row[text_field], str):
-        kind = "null" if row[text_field] is None else f"a {type(row[text_field]).__name__}"
-        raise BadLine(f"has {kind} under {text_field!r} where text should be; fix or remove the line")
+        raise ValueError(f"is not JSON ({error})") from error
+    found = row.get(text_field) if isinstance(row, dict) else None
+    if not isinstance(found, str):
+        there = line[:60].decode("utf-8", "replace")
+        raise ValueError(f"has no text under {text_field!r} ({there}); set --text_field, or fix or remove the line")
     # Lone surrogates are legal in JSON escapes and nowhere else.
-    text = row[text_field].encode("utf-8", "replace")
+    text = found.encode("utf-8", "replace")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text
 
 

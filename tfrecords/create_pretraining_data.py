@@ -5,43 +5,44 @@ python -m tfrecords.create_pretraining_data --input=corpus.jsonl.gz --text_field
     --tokenizer=tokenizer --held_out_fraction=0.01
 """
 
+import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from tfrecords import corpus, sections
+from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
-from tfrecords.corpus import find_files
 from tfrecords.permutation import CONFIG
 from tfrecords.runners import RUNNERS
-from tfrecords.unknown import check_unknown_share, unknown_share
+from tfrecords.text_settings import TextSettings
+from tfrecords.tokenizers.base import Tokenizer
+
+# Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
+_PLACES, _BYTES = 16, 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateSettings(BuildSettings):
+class CreateSettings(BuildSettings, TextSettings):
     """The command's flags: what to build, and how."""
 
     groups: ClassVar[dict[str, str]] = {
-        "Data": "held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",
+        "Data": "input held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",
         "Examples": "max_seq_length objective pair_task masking masked_lm_prob ngram input_format",
-        "Run": "seed workers runner gzip overwrite",
+        "Run": "seed workers runner overwrite",
     }
 
-    input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_dir: str = setting(help="Folder for the records, the manifest and the tokenizer.")
     tokenizer: str = setting(help="SentencePiece .model, WordPiece vocab .txt, folder, or a model on the hub.")
-    lower_case: bool | None = setting(
-        None, help="Lower-case the text, as the vocabulary was made; unset: as the tokenizer says, or else yes."
-    )
-    keep_accents: bool | None = setting(
-        None, help="Keep accents; unset: as the tokenizer says, or else strip them, as ALBERT and BERT do."
-    )
     max_unknown_share: float = setting(
         0.2, help="Largest share of the text's tokens that may be unknown to the vocabulary.", at_least=0.0, at_most=1.0
     )
-    max_bad_lines: int = setting(0, help="JSON lines without text that may be left out.", at_least=0)
     workers: int | None = setting(
         None, help="Number of processes; left out: one for each processor of this machine.", at_least=1
     )
@@ -54,8 +55,9 @@ def main(settings: CreateSettings) -> None:
     # Not at the top: tokenizers bring libraries that --help and wrong flags have no need of.
     from tfrecords.tokenizers.loading import load_tokenizer
 
+    paths = corpus.find_files(settings.input)
     tokenizer = load_tokenizer(settings.tokenizer, settings.lower_case, settings.keep_accents)
-    share = unknown_share(find_files(settings.input), tokenizer, settings.text_field)
+    share = unknown_share(paths, tokenizer, settings.text_field)
     check_unknown_share(share, settings.max_unknown_share, tokenizer)
     print(f"{share:.1%} of the tokens are unknown to the vocabulary, by a sample")
     manifest = build(
@@ -66,14 +68,36 @@ def main(settings: CreateSettings) -> None:
         settings.workers or len(os.sched_getaffinity(0)),
         settings.overwrite,
         settings.runner,
-        settings.max_bad_lines,
     )
     folder = settings.output_dir
     held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
     config = "roberta_base" if tokenizer.kind == "bpe" else "albert_base_v2"
     if settings.objective == "permutation":
-        held_out, config = f"{held_out} --objective=permutation", CONFIG
+        config = CONFIG
     say_next(f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config={config} --output_dir=run")
+
+
+def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
+    """Returns unknown tokens' share of a corpus sample, 0 to 1."""
+    tokens = unknown = 0
+    total = sum(map(sections.text_bytes, paths))
+    for piece in sections.plan_pieces(paths, max(total // _PLACES, _BYTES)):
+        for chunk in itertools.islice(sections.read_chunks(piece[0], _BYTES), 1):
+            texts = [text.decode() for text in corpus.read_texts(chunk, text_field)]
+            ids, _ = tokenizer.encode_batch(texts)
+            tokens += len(ids)
+            unknown += int(np.count_nonzero(ids == tokenizer.unk_id))
+    return unknown / max(tokens, 1)
+
+
+def check_unknown_share(share: float, limit: float, tokenizer: Tokenizer) -> None:
+    """Raises UserError if the share of unknown tokens exceeds `limit`."""
+    if share > limit:
+        raise UserError(
+            f"{share:.0%} of the corpus's tokens are unknown to the tokenizer ({tokenizer.pieces[tokenizer.unk_id]}): "
+            "it was made for another language or casing; train one on this text (python -m tfrecords.train_tokenizer), "
+            "or --max_unknown_share=1 to build all the same"
+        )
 
 
 def run() -> None:

@@ -28,8 +28,8 @@ _BYTE_ORDER_MARK = "\ufeff"
 class Deal:
     """Decides the shard of each document.
 
-    train, eval: number of shards of each split; shards of `eval` come last. held_out_fraction: documents whose `chance`
-    is lower are held out.
+    train, eval: number of shards of each split; shards of `eval` come last. held_out_fraction: documents are held
+    out with this chance.
     """
 
     seed: int
@@ -49,16 +49,13 @@ class Deal:
     def shards(self) -> int:
         return self.train + self.eval
 
-    def chance(self, hashes: np.ndarray) -> np.ndarray:
-        """Converts split hashes to uniform numbers in [0, 1), float64 [documents]."""
-        return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
-
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
         """Returns each document's shard, int64 [documents].
 
         Equal documents in a batch may get different shards. split_hashes: choose the split; default `hashes`.
         """
-        held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.held_out_fraction
+        bits = derive(self.seed, _HELD_OUT, hashes if split_hashes is None else split_hashes)
+        held_out = (bits >> np.uint64(11)) / (1 << 53) < self.held_out_fraction
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
         counts = np.where(held_out, self.eval, self.train).astype(np.uint64)
         return ((bits * counts) >> np.uint64(32)).astype(np.int64) + np.where(held_out, self.train, 0)
@@ -94,12 +91,9 @@ def _without_spacing(text: str) -> str:
 def occurrences(hashes: np.ndarray) -> np.ndarray:
     """Counts the earlier equal entries of each hash: int64 [documents]."""
     order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
-    places = np.arange(len(hashes))
-    counts = np.empty(len(hashes), np.int64)
-    counts[order] = places - np.maximum.accumulate(np.where(begins, places, 0))
-    return counts
+    ranks = np.empty(len(hashes), np.int64)
+    ranks[order] = np.arange(len(hashes))
+    return ranks - np.searchsorted(hashes[order], hashes)
 
 
 def write_spill(path: Path, documents: Documents, shards: np.ndarray, number_of_shards: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfrecords import pairs, segments
+from tfrecords import segments
 from tfrecords.base.compiled import compiled
 from tfrecords.build_settings import BuildSettings
 from tfrecords.masking import MaskingVocabulary, mask_examples
@@ -31,9 +31,6 @@ class Plan:
     spans: np.ndarray
     labels: np.ndarray
     keys: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.spans)
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,10 @@ def plan_examples(
         ids, sentence_splits, document_splits = segments.join_documents(
             ids, sentence_splits, document_splits, vocabulary.sep_id
         )
-    by_document = settings.short_seq_rule == "document"
-    arguments = sentence_splits, document_splits, keys, max_tokens, settings.short_seq_prob, by_document
+    arguments = sentence_splits, document_splits, keys, max_tokens, settings.short_seq_prob
     if settings.is_pair:
-        task = pairs.PAIR_TASKS.index(settings.pair_task)
-        return Plan(ids, *pairs.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))
+        task = segments.PAIR_TASKS.index(settings.pair_task)
+        return Plan(ids, *segments.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))
     return Plan(ids, *segments.single_spans(*arguments))
 
 

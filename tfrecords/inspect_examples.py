@@ -17,12 +17,10 @@ class InspectSettings(CheckedSettings):
 
     input: str = setting(help="Folder or comma-separated globs of record files.")
     split: str = setting("train", help="Part of a folder's files to read.", choices=SPLITS)
-    tokenizer: str = setting("", help="Tokenizer to use if the folder of the records has none.")
     examples: int = setting(3, help="Examples to print.", at_least=0)
     sample: int = setting(
         10000, help="Number of examples to count; 0 counts all, and checks every file's checksum.", at_least=0
     )
-    seed: int = setting(0, help="Seed for the masks of dynamic records.")
 
 
 def main(settings: InspectSettings) -> None:
@@ -31,7 +29,7 @@ def main(settings: InspectSettings) -> None:
     # Imported here: --help and wrong flags need no TensorFlow.
     from tfrecords.inspection import inspect
 
-    inspect(paths, settings.split, settings.tokenizer, settings.examples, settings.sample, settings.seed)
+    inspect(paths, settings.split, settings.examples, settings.sample)
 
 
 def run() -> None:

@@ -2,31 +2,28 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tqdm import tqdm
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import progress_bar, say_next
-from tfrecords.manifest import MANIFEST, listed_files
-from tfrecords.reader import describe_records, read_examples, read_file
-from tfrecords.tokenizers.base import DESCRIPTION_FILE, Tokenizer
+from tfrecords.base.script import progress_bar
+from tfrecords.manifest import MANIFEST, check_files, listed_files, read_folder, read_manifest
+from tfrecords.reader import read_examples
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
-def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, sample: int, seed: int) -> None:
+def inspect(paths: list[Path], split: str, examples: int, sample: int) -> None:
     """Prints `examples` of record files, and counts of the first `sample`, or of all if that is 0."""
-    manifest, counts = describe_records(paths, split)
+    manifest, counts = read_manifest(map(str, paths)), check_files(paths, split)
     if sample == 0:
-        _check_files(paths)
-    tokenizer = load_tokenizer(tokenizer_path or _tokenizer_beside(paths[0].parent))
+        _check_sums(paths)
+    tokenizer = load_tokenizer(paths[0].parent)
     total = min(sample or sum(counts), sum(counts))
     tokens = predicted = ones = 0
     with progress_bar(total=total, desc="reading", unit=" examples") as bar:
-        for batch in read_examples([str(path) for path in paths], 256, False, seed).as_numpy_iterator():
+        for batch in read_examples([str(path) for path in paths], 256, False).as_numpy_iterator():
             batch = {name: array[: total - bar.n] for name, array in batch.items()}
-            check_examples(batch, tokenizer)
             for row in range(min(examples - bar.n, len(batch["input_ids"]))):
                 tqdm.write(_readable(batch, row, tokenizer) + "\n", file=sys.stdout)
             tokens += int(batch["input_mask"].sum())
@@ -39,25 +36,6 @@ def inspect(paths: list[Path], split: str, tokenizer_path: str, examples: int, s
         f"{total:,} of {sum(counts):,} {split} examples: {tokens:,} tokens ({tokens / total:.1f} of "
         f"{manifest['max_seq_length']} an example), {predicted / tokens:.2%} predicted; {ones / total:.2%} have label 1"
     )
-    say_next(
-        f"python -m albert_tf.run_pretraining --train_data={paths[0].parent} --config=albert_base_v2 --output_dir=run"
-    )
-
-
-def check_examples(features: dict[str, np.ndarray], tokenizer: Tokenizer) -> None:
-    """Raises UserError for a batch with ids beyond the vocabulary, or with masks beyond a row's tokens."""
-    ids = np.concatenate([features[name].ravel() for name in ("input_ids", "masked_lm_ids")])
-    if len(wrong := ids[(ids < 0) | (ids >= tokenizer.vocab_size)]):
-        raise UserError(
-            f"an example has the id {wrong[0]}, and the tokenizer {tokenizer.vocab_size} pieces; name the tokenizer of "
-            "the records with --tokenizer"
-        )
-    lengths, positions = features["input_mask"].sum(axis=1), features["masked_lm_positions"]
-    is_beyond = (positions < 0) | (positions >= lengths[:, None])
-    for row, slot in np.argwhere(is_beyond & (features["masked_lm_weights"] > 0)):
-        raise UserError(
-            f"an example of {lengths[row]} tokens masks position {positions[row, slot]}; build the records anew"
-        )
 
 
 def _readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
@@ -70,29 +48,10 @@ def _readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
 
 
-def _tokenizer_beside(folder: Path) -> Path:
-    if not (folder / DESCRIPTION_FILE).is_file():
-        raise UserError(f"'{folder}' holds no tokenizer; name the one its records were built with: --tokenizer=...")
-    return folder
-
-
-def _check_files(paths: list[Path]) -> None:
+def _check_sums(paths: list[Path]) -> None:
     for path in progress_bar(paths, desc="checking", unit=" files"):
-        if not (path.parent / MANIFEST).exists():
-            _check_records(path)
-            continue
-        sums = {file["name"]: file["sha256"] for file in listed_files(files.read_json(path.parent / MANIFEST))}
-        if files.sha256(path) != sums[path.name]:
+        listed = listed_files(read_folder(path.parent))
+        if any(file["name"] == path.name and file["sha256"] != files.sha256(path) for file in listed):
             raise UserError(
                 f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"
             )
-
-
-def _check_records(path: Path) -> None:
-    count = 0
-    try:
-        for record in read_file(str(path)).as_numpy_iterator():
-            tf.train.Example.FromString(record)
-            count += 1
-    except (tf.errors.DataLossError, DecodeError) as error:
-        raise UserError(f"'{path}' is damaged after {count:,} records; copy it again or build it anew") from error

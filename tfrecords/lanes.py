@@ -79,12 +79,13 @@ class Lanes:
         files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
         splits = np.concatenate([[0], np.cumsum(self._counts[files])])
         lanes, windows, skips, stretch_splits, stretches = [], [], [], [0], []
+        size, more = divmod(self._total, self._lanes)
         # The first row of this worker in the epoch; later epochs begin where the one before ended.
         begin = max(first - epoch * self._total, (first - epoch * self._total) % step)
         for row in range(begin, begin + self._lanes, step):
             lane = row % self._lanes
             done = row // self._lanes
-            start, end = self._bounds(lane)
+            start, end = (place * size + min(place, more) for place in (lane, lane + 1))
             window = done // self._window
             lanes.append(lane)
             windows.append(window)
@@ -93,10 +94,6 @@ class Lanes:
             stretch_splits.append(len(stretches))
         stretches = np.array(stretches, np.int64).reshape(-1, 3)
         return *(np.array(one, np.int64) for one in (lanes, windows, skips, stretch_splits)), stretches
-
-    def _bounds(self, lane: int) -> tuple[int, int]:
-        size, more = divmod(self._total, self._lanes)
-        return tuple(place * size + min(place, more) for place in (lane, lane + 1))
 
 
 def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:

@@ -1,7 +1,6 @@
 """Reads and writes the manifest of a folder of records, and checks record files against it."""
 
 import itertools
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,23 +19,19 @@ SPLITS = ("train", "eval")
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Finds the record files of comma-separated globs or folders, sorted.
 
-    If a manifest or the file names assign files to splits, returns only those of `split`. If no matching file is of
-    `split`, returns all matches. Raises UserError if nothing matches, or a folder has none of `split`.
+    Returns the files of `split` by the manifests beside them; if no matching file is of `split`, all matches. Raises
+    UserError if nothing matches, or a folder has none of `split`.
     """
     patterns = patterns_of(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
-        if _split_names(folder, split) == set():
-            fix = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
-            raise UserError(f"'{folder}' holds no {split} records; {fix}")
+        if not _names(folder, split):
+            raise UserError(f"'{folder}' holds no {split} records; build it with another --held_out_fraction")
     paths = sorted({path for pattern in patterns for path in _matches(pattern)})
     paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
-    of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
-    present = {path for path in paths if of_split[path.parent] is None or path.name in of_split[path.parent]}
-    if present:
-        return sorted(present)
     if not paths:
         raise UserError("no record files given; name them, for example 'data/*.tfrecord*'")
-    return paths
+    of_split = {folder: _names(folder, split) for folder in {path.parent for path in paths}}
+    return [path for path in paths if path.name in of_split[path.parent]] or paths
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -53,42 +48,21 @@ def check_files(paths: list[Path], split: str) -> list[int]:
 
     Raises UserError for a missing or changed file.
     """
-    listed = {}
+    counts = {}
     for folder in {path.parent for path in paths}:
         manifest = read_folder(folder)
-        listed |= {folder / file["name"]: file for file in listed_files(manifest)}
-        for file in manifest["splits"][split]["files"]:
-            if not (folder / file["name"]).exists():
-                raise UserError(f"'{folder / file['name']}' is missing; copy it again or build the folder anew")
-    for path in paths:
-        if path not in listed:
-            raise UserError(f"'{path}' is not in the manifest beside it; read another build from its own folder")
-        size, expected = path.stat().st_size, listed[path]["bytes"]
-        if size != expected:
-            raise UserError(
-                f"'{path}' has {size} bytes, its manifest says {expected}: it is cut off or changed; "
-                "copy it again or build it anew"
-            )
-    return [listed[path]["examples"] for path in paths]
+        if lost := missing_file(folder, manifest["splits"][split]["files"]):
+            raise UserError(f"'{folder / lost}' is missing, cut off or changed; copy it again or build the folder anew")
+        counts |= {folder / file["name"]: file["examples"] for file in listed_files(manifest)}
+    if unknown := [path for path in paths if path not in counts]:
+        raise UserError(f"'{unknown[0]}' is not in the manifest beside it; read another build from its own folder")
+    return [counts[path] for path in paths]
 
 
-def as_text(value: Any, indent: str = "\n") -> str:
-    """Returns a manifest as JSON with one line per file and setting."""
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    if not any(isinstance(one, (dict, list)) for one in inner):
-        return json.dumps(value, ensure_ascii=False)
-    deeper = indent + "  "
-    if isinstance(value, list):
-        lines, (begin, end) = [as_text(one, deeper) for one in value], "[]"
-    else:
-        lines, (begin, end) = [f"{json.dumps(key)}: {as_text(one, deeper)}" for key, one in value.items()], "{}"
-    return begin + ",".join(deeper + line for line in lines) + indent + end
-
-
-def missing_file(folder: Path, manifest: dict[str, Any]) -> str:
-    """Returns the first of the manifest's files that is missing or has another size, or ""."""
+def missing_file(folder: Path, listed: list[dict[str, Any]]) -> str:
+    """Returns the first of a manifest's files that is missing or has another size, or ""."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    return next((file["name"] for file in listed_files(manifest) if sizes.get(file["name"]) != file["bytes"]), "")
+    return next((file["name"] for file in listed if sizes.get(file["name"]) != file["bytes"]), "")
 
 
 def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -96,10 +70,7 @@ def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [file for split in manifest["splits"].values() for file in split["files"]]
 
 
-def _split_names(folder: Path, split: str) -> set[str] | None:
-    if not (folder / MANIFEST).exists():
-        named = {path.name for path in folder.glob("*.tfrecord*") if path.name.startswith(("train", "eval"))}
-        return {name for name in named if name.startswith(split)} if named else None
+def _names(folder: Path, split: str) -> set[str]:
     return {file["name"] for file in read_folder(folder)["splits"][split]["files"]}
 
 
@@ -135,10 +106,9 @@ _SAME = (
     "objective",
     "reuse_length",
     "streams",
-    "bi_data",
 )
 # Entries that the reader's masks depend on.
-_MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
+_MASKS = ("masked_lm_prob", "max_ngram", "whole_words")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
@@ -153,7 +123,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         whole = all(isinstance(split[key], int) for split in splits for key in ("documents", "examples"))
         listed = [file for split in splits for file in split["files"]]
         whole &= all("name" in file and isinstance(file[key], int) for file in listed for key in ("examples", "bytes"))
-        whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3])
+        whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3]) and isinstance(manifest["pad_id"], int)
         whole &= manifest["masking"] != "dynamic" or manifest.keys() >= set(_MASKS)
     except (TypeError, KeyError, AttributeError):
         whole = False

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
-from tfrecords.tokenizers.words import SCRIPT, byte_table, unspaced_table, word_begins
+from tfrecords.tokenizers.words import byte_table, unspaced_table, word_begins
 
 # Where the draws for each purpose begin in an example's stream; positions are added.
 ORDER, LENGTH, FATE, PIECE = (purpose << 20 for purpose in range(1, 5))
@@ -48,8 +48,7 @@ class MaskingRule:
 class MaskingVocabulary:
     """The tokenizer data that masking needs.
 
-    word_starts: bool [vocab]. ordinary_ids: int32, without special ids. piece_bytes: from `words.byte_table`, for the
-    word rule "script".
+    word_starts: bool [vocab]. ordinary_ids: int32, without special ids. piece_bytes: from `words.byte_table`.
     """
 
     cls_id: int
@@ -63,19 +62,18 @@ class MaskingVocabulary:
     piece_bytes: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
-    def of(cls, tokenizer, word_rule: str = SCRIPT) -> "MaskingVocabulary":
-        by_script = word_rule == SCRIPT
+    def of(cls, tokenizer) -> "MaskingVocabulary":
         ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size, dtype=np.int32), tokenizer.special_ids)
         return cls(
             tokenizer.cls_id,
             tokenizer.sep_id,
             tokenizer.mask_id,
-            tokenizer.script_word_starts if by_script else tokenizer.word_starts,
+            tokenizer.word_starts,
             ordinary,
             tokenizer.pad_id,
             tokenizer.separators_between,
             tokenizer.second_segment_id,
-            byte_table(tokenizer.piece_bytes) if by_script else None,
+            byte_table(tokenizer.piece_bytes),
         )
 
     @property
@@ -84,8 +82,6 @@ class MaskingVocabulary:
         return self.word_starts, *(self.piece_bytes or nothing), unspaced_table()
 
     def words_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        if self.piece_bytes is None:
-            return self.word_starts[input_ids]
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
 
 

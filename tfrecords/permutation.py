@@ -6,7 +6,7 @@ The documents form one text, cut into `streams` equal streams. A row is
 
 The reused part is the next `reuse_length` tokens of its stream. Where it ends, both A and the stream's next row
 begin. B follows A (label 1) or is from anywhere in the stream (label 0). In a file, row i continues row i - streams.
-With `bi_data`, the second half of the streams is the first half read backwards.
+The second half of the streams is the first half read backwards.
 
 Features are those of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64 [max_seq_length]: input, target (the next
 token), is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]); and label [1].
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfrecords.base.compiled import compiled
-from tfrecords.build_settings import BuildSettings
+from tfrecords.build_settings import SPAN_CONTEXT, BuildSettings
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.randomness import below, derive, draw, unit
 from tfrecords.records import encode_records
@@ -88,14 +88,13 @@ def make_streams(
     begins = np.zeros(len(ids) + 1, bool)
     begins[sentence_splits] = True
     begins = begins[:-1] | (False if end_id is None else ids == end_id)
-    forward = settings.streams // 2 if settings.bi_data else settings.streams
+    forward = settings.streams // 2
     tokens = len(ids) // forward
     ids, begins = (values[: forward * tokens].reshape(forward, tokens) for values in (ids, begins))
+    # A sentence that runs backwards begins at its end.
+    ends = np.roll(begins, -1, axis=1)
+    ids, begins = (np.concatenate([one, other[:, ::-1]]) for one, other in ((ids, ids), (begins, ends)))
     backwards = np.arange(settings.streams) >= forward
-    if settings.bi_data:
-        # A sentence that runs backwards begins at its end.
-        ends = np.roll(begins, -1, axis=1)
-        ids, begins = (np.concatenate([one, other[:, ::-1]]) for one, other in ((ids, ids), (begins, ends)))
     return Streams(np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(begins), backwards)
 
 
@@ -144,14 +143,13 @@ def lay_out_steps(
             (vocabulary.cls_id, vocabulary.sep_id),
             (settings.max_seq_length, settings.reuse_length),
             settings.predictions_of_parts,
-            (settings.mask_alpha, settings.mask_beta, settings.whole_words),
             settings.masking_rule.ngram_thresholds,
         )
     )
 
 
 @compiled
-def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals, rule, thresholds):
+def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals, thresholds):
     sequence, reuse = lengths
     rows = len(keys)
     inputs, targets, masks, segments = (
@@ -178,10 +176,9 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
                 begun = word_begins(inputs[row, ::-1].copy(), *words)[::-1].copy()
             else:
                 begun = word_begins(inputs[row], *words)
-            masks[row, :reuse] = sample_spans(begun[:reuse], backwards[stream], goals[0], key, _SPANS, rule, thresholds)
-            masks[row, reuse:] = sample_spans(
-                begun[reuse:], backwards[stream], goals[1], key, 2 * _SPANS, rule, thresholds
-            )
+            back = backwards[stream]
+            masks[row, :reuse] = sample_spans(begun[:reuse], back, goals[0], key, _SPANS, thresholds)
+            masks[row, reuse:] = sample_spans(begun[reuse:], back, goals[1], key, 2 * _SPANS, thresholds)
         count += len(ids)
     return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
 
@@ -238,14 +235,12 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 
 
 @compiled
-def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
+def sample_spans(starts, backwards, goal, key, counter, thresholds):
     """Chooses `goal` tokens to mask, in spans: bool [length] (data_utils.py:331-392).
 
-    A span is n words, or n pieces from the beginning of a word. About n * alpha // beta other tokens surround it.
-    Single tokens complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
-    rule: alpha, beta, and whether n counts words.
+    A span is n pieces from the beginning of a word. About n * SPAN_CONTEXT other tokens surround it. Single tokens
+    complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
     """
-    alpha, beta, by_words = rule
     length = len(starts)
     taken = np.zeros(length, np.bool_)
     begun = starts[::-1].copy() if backwards else starts.copy()
@@ -256,23 +251,17 @@ def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
         while thresholds[size - 1] <= uniform:
             size += 1
         size = min(size, left)
-        context = size * alpha // beta
+        context = size * SPAN_CONTEXT
         before = below(draw(key, counter + 1), context)
         counter += 2
         begin = at + before
         while begin < length and not begun[begin]:
             begin += 1
         end = begin + size
-        if by_words:
-            end, words = begin + 1, 1
-            while end < length and words + begun[end] <= size:
-                words += begun[end]
-                end += 1
         if end >= length:
             break
-        if end - begin <= left:
-            taken[begin:end] = True
-            left -= end - begin
+        taken[begin:end] = True
+        left -= size
         at = end + context - before
     while left > 0:
         place = below(draw(key, counter), length)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfrecords.base.errors import UserError
 from tfrecords.lanes import stretches_of
 from tfrecords.randomness import derive
-from tfrecords.reader import map_batches, open_records, read_file
+from tfrecords.reader import map_batches, open_records
 
 # Purposes of keys; `reader` and `lanes` have others.
 _FILES, _ORDERS = 6, 7
@@ -41,7 +41,7 @@ def read_permutations(
     j; masked_lm_positions, masked_lm_ids: int32 and masked_lm_weights: float32 [batch, max_predictions_per_seq], the
     targets in text order, then padding.
 
-    batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; with `bi_data`, the
+    batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; the
     second half of every element is backward text. training: repeats forever, in a new file order each epoch; otherwise
     one pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted
     together, a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements of each worker
@@ -104,7 +104,9 @@ class _Plan:
 
             def of_lane(lane: tf.Tensor) -> tf.data.Dataset:
                 mine = tf.data.Dataset.from_tensor_slices(stretches[splits[lane] : splits[lane + 1]])
-                rows = mine.flat_map(lambda place: read_file(names[place[0]]).skip(place[1]).take(place[2]))
+                rows = mine.flat_map(
+                    lambda place: tf.data.TFRecordDataset(names[place[0]]).skip(place[1]).take(place[2])
+                )
                 return rows.batch(self._streams, drop_remainder=True)
 
             lanes = tf.data.Dataset.range(self._lanes).interleave(
@@ -131,17 +133,16 @@ class _Plan:
 class _Share:
     def __init__(self, manifest: dict[str, Any], batch_size: int, parts: int, num_workers: int, worker: int):
         shares = parts * num_workers
-        directions = 2 if manifest["bi_data"] else 1
-        if batch_size % (shares * directions):
+        if batch_size % (2 * shares):
             raise UserError(
-                f"{shares} devices or parts of a step cannot share a batch of {batch_size} rows equally"
-                + (", the forward and the backward ones each" if manifest["bi_data"] else "")
+                f"{shares} devices or parts of a step cannot share a batch of {batch_size} rows equally, the "
+                "forward and the backward ones each"
             )
         lanes, streams = batch_size // manifest["streams"], manifest["streams"]
-        by_direction = np.arange(batch_size).reshape(lanes, directions, streams // directions).swapaxes(0, 1)
-        rows = np.concatenate(by_direction.reshape(directions, shares, -1), axis=1)
+        by_direction = np.arange(batch_size).reshape(lanes, 2, streams // 2).swapaxes(0, 1)
+        rows = np.concatenate(by_direction.reshape(2, shares, -1), axis=1)
         self._rows, self._batch_size = rows[worker::num_workers], batch_size
-        self._backwards = (self._rows % streams >= streams // directions).astype(np.int32)
+        self._backwards = (self._rows % streams >= streams // 2).astype(np.int32)
 
     def __call__(self, number: tf.Tensor, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         of_rows = tf.gather(tf.reshape(records, [-1]), self._rows)

@@ -15,10 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.parts import PARTS
-from tfrecords.foreign import describe_foreign
 from tfrecords.lanes import Lanes, number_of_lanes
-from tfrecords.manifest import MANIFEST, check_files, find_records, read_manifest
+from tfrecords.manifest import check_files, find_records, read_manifest
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.packing import pack_batch
 from tfrecords.randomness import derive
@@ -65,24 +63,12 @@ def read_examples(
         num_workers: workers that share the records.
         worker: this worker's number, from 0.
         expected: required manifest entries, such as max_seq_length.
-        files_at_once: files read in parallel; 0 means 64 (16 for evaluation). If it is a multiple of
+        files_at_once: files read in parallel for training; 0 means 64. If it is a multiple of
             `num_workers`, a worker reads only its share of the files.
 
     Raises:
         UserError: files are missing, cut off, of different builds, or not as expected.
     """
-    _check_numbers(
-        {
-            "batch_size": batch_size,
-            "shuffle_window": shuffle_window,
-            "examples_per_row": examples_per_row,
-            "row_multiple": row_multiple,
-            "num_workers": num_workers,
-        },
-        {"worker": worker, "skip_batches": skip_batches, "files_at_once": files_at_once},
-    )
-    if worker >= num_workers:
-        raise UserError(f"worker {worker} must be below num_workers {num_workers}")
     paths, manifest, counts = open_records(patterns, training, expected)
     total = sum(counts)
     if manifest.get("objective") == "permutation":
@@ -94,16 +80,20 @@ def read_examples(
     names = [str(path) for path in paths]
     if training:
         lanes = number_of_lanes(len(paths), files_at_once or _LANES)
-        order = Lanes(read_file, names, counts, lanes, shuffle_window, seed)
-        rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
+        order = Lanes(tf.data.TFRecordDataset, names, counts, lanes, shuffle_window, seed)
+        if lanes % num_workers:
+            rows = order.rows(skip, 1, 0).enumerate(start=skip).shard(num_workers, worker)
+        else:
+            rows = order.rows(skip, num_workers, worker).enumerate()
+            rows = rows.map(lambda place, row: (place * num_workers + worker + skip, row))
     else:
         rows = tf.data.Dataset.from_tensor_slices(names).interleave(
-            read_file,
-            cycle_length=files_at_once or _FILES_AT_ONCE,
+            tf.data.TFRecordDataset,
+            cycle_length=_FILES_AT_ONCE,
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        rows = _shared(rows.skip(skip).enumerate(start=skip), num_workers, worker)
+        rows = rows.skip(skip).enumerate(start=skip).shard(num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = _Parser(manifest, paths[0].parent, seed, examples_per_row, row_multiple)
     of_worker = len(range(skip + worker, total, num_workers))
@@ -122,24 +112,6 @@ def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.da
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def _check_numbers(positive: dict[str, int], others: dict[str, int]) -> None:
-    for least, numbers in ((1, positive), (0, others)):
-        for name, value in numbers.items():
-            if value < least:
-                raise UserError(f"{name} {value} must be at least {least}")
-
-
-def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
-    if lanes % num_workers:
-        return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
-    rows = order.rows(skip, num_workers, worker).enumerate()
-    return rows.map(lambda place, row: (place * num_workers + worker + skip, row))
-
-
-def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dataset:
-    return rows.shard(num_workers, worker) if num_workers > 1 else rows
-
-
 def open_records(
     patterns: str | os.PathLike | Iterable[str], training: bool, expected: Mapping[str, Any] | None
 ) -> tuple[list[Path], dict[str, Any], list[int]]:
@@ -149,28 +121,11 @@ def open_records(
     """
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
-    manifest, counts = describe_records(paths, split)
+    manifest, counts = read_manifest(map(str, paths)), check_files(paths, split)
     for key, value in (expected or {}).items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{paths[0].parent}' have {key} {manifest.get(key)!r}, needed is {value!r}")
     return paths, manifest, counts
-
-
-def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
-    """Checks files against their manifest; returns the manifest and each file's number of examples.
-
-    Files without a manifest count as another program's.
-    """
-    if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
-        return read_manifest([str(path) for path in paths]), check_files(paths, split)
-    manifest = describe_foreign(paths)
-    return manifest, [file["examples"] for file in manifest["splits"]["train"]["files"]]
-
-
-def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of a file's records, string []."""
-    gzipped = tf.strings.regex_full_match(name, r".*\.gz")
-    return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
 
 class _Parser:
@@ -179,8 +134,7 @@ class _Parser:
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
-        # Other programs' manifests lack it: [PAD] is 0 there.
-        self._pad_id = manifest.get("pad_id", 0)
+        self._pad_id = manifest["pad_id"]
         self._dynamic = manifest["masking"] == "dynamic"
         # Each example predicts a share of its tokens, rounded up; static records may mix shares, so 1 is the bound.
         share = manifest["masked_lm_prob"] if self._dynamic else 1.0
@@ -189,7 +143,7 @@ class _Parser:
             self._rule = MaskingRule(
                 self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
             )
-            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), manifest["word_rule"])
+            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder))
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         features = self._parse_dynamic(positions, records) if self._dynamic else self._parse_static(records)
@@ -203,29 +157,24 @@ class _Parser:
         return features
 
     def _set_shape(self, name: str, value: tf.Tensor) -> tf.Tensor:
-        width = {"next_sentence_labels": 1}.get(
-            name, self._predictions if name.startswith("masked") else self._sequence
-        )
-        value = tf.ensure_shape(value, [None, width])
+        value = tf.ensure_shape(value, [None, self._width(name)])
         return value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
 
-    def _parse_static(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        def feature(width: int, dtype: tf.DType = tf.int64) -> tf.io.FixedLenFeature:
-            return tf.io.FixedLenFeature([width], dtype)
+    def _width(self, name: str) -> int:
+        return 1 if name == "next_sentence_labels" else self._predictions if "masked" in name else self._sequence
 
-        sequence, predictions = feature(self._sequence), feature(self._predictions)
-        return tf.io.parse_example(
-            records,
-            {
-                "input_ids": sequence,
-                "input_mask": sequence,
-                "segment_ids": sequence,
-                "masked_lm_positions": predictions,
-                "masked_lm_ids": predictions,
-                "masked_lm_weights": feature(self._predictions, tf.float32),
-                "next_sentence_labels": feature(1),
-            },
-        )
+    def _parse_static(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = [
+            "input_ids",
+            "input_mask",
+            "segment_ids",
+            "masked_lm_positions",
+            "masked_lm_ids",
+            "next_sentence_labels",
+        ]
+        features = {name: tf.io.FixedLenFeature([self._width(name)], tf.int64) for name in names}
+        weights = {"masked_lm_weights": tf.io.FixedLenFeature([self._predictions], tf.float32)}
+        return tf.io.parse_example(records, features | weights)
 
     def _parse_dynamic(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(

@@ -38,36 +38,26 @@ def run_local(worker: Any, workers: int) -> Iterator[Run]:
                 context = multiprocessing.get_context("spawn")
                 pool = futures.ProcessPoolExecutor(workers, context, _start_worker, (worker,))
                 shared.append((stack.enter_context(pool), interrupted))
-            yield from _run_in(*shared[0], tasks, workers)
+            yield from _run_in(*shared[0], tasks)
 
         yield run
 
 
-def _run_in(
-    pool: futures.Executor, interrupted: threading.Event, tasks: list[Task], workers: int
-) -> Iterator[tuple[int, Any]]:
-    running: dict[futures.Future, int] = {}
+def _run_in(pool: futures.Executor, interrupted: threading.Event, tasks: list[Task]) -> Iterator[tuple[int, Any]]:
+    with interrupts_held_back():
+        running = {pool.submit(_do, method, arguments): key for key, method, arguments in tasks}
     try:
-        for key, method, arguments in tasks:
-            with interrupts_held_back():
-                running[pool.submit(_do, method, arguments)] = key
-            while len(running) > workers:
-                yield from _finished(running, interrupted)
         while running:
-            yield from _finished(running, interrupted)
+            done, _ = futures.wait(running, timeout=0.2, return_when=futures.FIRST_COMPLETED)
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+            for future in done:
+                yield running.pop(future), future.result()
     except futures.process.BrokenProcessPool as error:
         raise ChildProcessError("a worker process died, perhaps for want of memory (try fewer --workers)") from error
     finally:
         for future in running:
             future.cancel()
-
-
-def _finished(running: dict[futures.Future, int], interrupted: threading.Event) -> Iterator[tuple[int, Any]]:
-    done, _ = futures.wait(running, timeout=0.2, return_when=futures.FIRST_COMPLETED)
-    if interrupted.is_set():
-        raise KeyboardInterrupt
-    for future in done:
-        yield running.pop(future), future.result()
 
 
 def _start_worker(worker: Any) -> None:
@@ -98,32 +88,25 @@ def run_ray(worker: Any, workers: int) -> Iterator[Run]:
     remote = ray.remote(num_cpus=1)(lambda held, method, arguments: getattr(held, method)(*arguments))
 
     def run(tasks: list[Task], small: bool = False) -> Iterator[tuple[int, Any]]:
-        running: dict[Any, int] = {}
-        for key, method, arguments in tasks:
-            running[remote.remote(shared, method, arguments)] = key
-            while len(running) > workers:
-                yield from _finished_ray(ray, running)
-        while running:
-            yield from _finished_ray(ray, running)
+        running = {remote.remote(shared, method, arguments): key for key, method, arguments in tasks}
+        try:
+            while running:
+                (reference,), _ = ray.wait(list(running), num_returns=1)
+                yield running.pop(reference), ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            # The exception of the task itself, a UserError perhaps.
+            raise error.cause from error
+        except ray.exceptions.RayError as error:
+            raise ChildProcessError(
+                f"a worker of Ray died each time its task was tried ({type(error).__name__}), perhaps for want of "
+                "memory"
+            ) from error
 
     try:
         yield run
     finally:
         if started:
             ray.shutdown()
-
-
-def _finished_ray(ray: Any, running: dict[Any, int]) -> Iterator[tuple[int, Any]]:
-    try:
-        for reference in ray.wait(list(running), num_returns=1)[0]:
-            yield running.pop(reference), ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        # The exception of the task itself, a UserError perhaps.
-        raise error.cause from error
-    except ray.exceptions.RayError as error:
-        raise ChildProcessError(
-            f"a worker of Ray died each time its task was tried ({type(error).__name__}), perhaps for want of memory"
-        ) from error
 
 
 RUNNERS = {"local": run_local, "ray": run_ray}

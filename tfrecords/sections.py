@@ -63,14 +63,13 @@ def is_remote(path: str | os.PathLike) -> bool:
     return "://" in str(path)
 
 
-def find(pattern: str) -> tuple[list[str], bool]:
-    """Returns matching files and whether anything, such as a folder, matches; patterns with "://" go to fsspec."""
+def find(pattern: str) -> list[str]:
+    """Returns the files that match; patterns with "://" go to fsspec."""
     if not is_remote(pattern):
-        found = matches(pattern)
-        return [name for name in found if os.path.isfile(name)], bool(found)
+        return [name for name in matches(pattern) if os.path.isfile(name)]
     system, path = _remote(pattern)
     names = [name for name in ([path] if system.isfile(path) else system.glob(path)) if system.isfile(name)]
-    return [system.unstrip_protocol(name) for name in names], system.isdir(path)
+    return [system.unstrip_protocol(name) for name in names]
 
 
 def size_of(path: str | os.PathLike) -> int:
@@ -79,18 +78,6 @@ def size_of(path: str | os.PathLike) -> int:
         return os.path.getsize(path)
     system, name = _remote(path)
     return system.size(name)
-
-
-def changed_at(path: str | os.PathLike) -> float:
-    """Returns when a file was last written or moved, in seconds since 1970; infinity if unknown."""
-    if not is_remote(path):
-        status = os.stat(path)
-        return max(status.st_mtime, status.st_ctime)
-    system, name = _remote(path)
-    try:
-        return system.modified(name).timestamp()
-    except (NotImplementedError, FileNotFoundError):
-        return float("inf")
 
 
 def text_bytes(path: str | os.PathLike) -> int:
@@ -125,10 +112,7 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
 def digest(path: str | os.PathLike) -> str:
     """SHA-256 of a local or remote file."""
     with _opened(str(path)) as file:
-        sha = hashlib.sha256()
-        while block := file.read(_READ_BYTES):
-            sha.update(block)
-    return sha.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
@@ -162,7 +146,12 @@ def line_number(chunk: Chunk, line: int) -> int:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
-        with _open(path) as file:
+        if is_remote(path):
+            system, name = _remote(path)
+            file = system.open(name, "rb")
+        else:
+            file = open(path, "rb")  # noqa: SIM115
+        with file:
             yield file
     except (EOFError, zlib.error) as error:
         raise UserError(f"corpus file '{path}' is damaged: {error}; copy it again") from error
@@ -170,20 +159,14 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         raise UserError(f"cannot read corpus file '{path}': {error.strerror or error}") from error
 
 
-def _open(path: str) -> IO[bytes]:
-    if not is_remote(path):
-        return open(path, "rb")
-    system, name = _remote(path)
-    return system.open(name, "rb")
-
-
 def _remote(path: str | os.PathLike):
-    import fsspec
-
     try:
+        import fsspec
+
         return fsspec.core.url_to_fs(str(path))
     except (ImportError, ValueError) as error:
-        raise UserError(f"cannot read '{path}': {error}") from error
+        fix = ": pip install 'albert-tf[remote]'" * isinstance(error, ImportError)
+        raise UserError(f"cannot read '{path}' ({error}){fix}") from error
 
 
 def _bounds(file: IO[bytes], section: Section, window: int) -> tuple[int, int | None]:

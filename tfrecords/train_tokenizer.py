@@ -13,23 +13,24 @@ from tfrecords import corpus
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
+from tfrecords.text_settings import TextSettings
 from tfrecords.tokenizers.adding import add_words, frequent_words
-from tfrecords.tokenizers.loading import check_tokenizer, read_tokenizer
-from tfrecords.tokenizers.training import bpe_listing, train_bpe, train_tokenizer, vocabulary_listing
+from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.training import train_bpe, train_tokenizer
 
+# Lines of text that a vocabulary is made of, from the first on.
+_MOST_LINES = 2_000_000
 # Settings of a vocabulary that is trained.
 _OF_TRAINING = ("kind", "vocab_size", "character_coverage", "hard_vocab_limit", "lower_case", "keep_accents")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSettings(CheckedSettings):
+class TokenizerSettings(TextSettings):
     """What text to train on, and what vocabulary to make."""
 
-    input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_prefix: str = setting(
-        help="Prefix of the files to write: PREFIX.model and PREFIX.vocab, for a BPE PREFIX.json; with --add_to "
-        "the folder PREFIX."
+        help="Prefix of the file to write: PREFIX.model, for a BPE PREFIX.json; with --add_to the folder PREFIX."
     )
     add_to: str = setting(
         "",
@@ -50,12 +51,6 @@ class TokenizerSettings(CheckedSettings):
     hard_vocab_limit: bool = setting(
         True, help="Fail if the corpus is too small for --vocab_size; otherwise make fewer pieces."
     )
-    lower_case: bool = setting(True, help="Lower-case the text; has no effect on a BPE.")
-    keep_accents: bool = setting(
-        False, help="Keep accents, which ALBERT strips. Without it German schön and schon are the same word."
-    )
-    max_lines: int = setting(2_000_000, help="Number of lines of text to train on, from the first on.", at_least=1)
-    text_field: str = setting("text", help="Field of a JSON line that holds the text.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,16 +60,14 @@ class TokenizerSettings(CheckedSettings):
             raise UserError(f"{given} is for a vocabulary to train; leave it out with --add_to")
         if not self.add_to and (given := self.given(("words", "max_words"))):
             raise UserError(f"{given} needs --add_to=TOKENIZER")
-        if self.kind == "bpe" and self.keep_accents:
-            raise UserError("--kind=bpe keeps accents anyway; leave out --keep_accents")
-        if self.kind == "bpe" and self.character_coverage != type(self).character_coverage:
-            raise UserError("--kind=bpe has a piece for every byte; leave out --character_coverage")
+        if self.kind == "bpe" and (given := self.given(("keep_accents", "character_coverage"))):
+            raise UserError(f"{given} is for --kind=sentencepiece; leave it out")
 
 
-def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
-    documents = corpus.read_documents(patterns, text_field)
-    lines = (line for document in documents for line in document)
-    return progress_bar(itertools.islice(lines, limit), desc="reading", unit=" lines")
+def _lines(settings: TokenizerSettings) -> Iterator[str]:
+    documents = corpus.read_documents(settings.input, settings.text_field)
+    lines = itertools.islice(itertools.chain.from_iterable(documents), _MOST_LINES)
+    return progress_bar(lines, desc="reading", unit=" lines")
 
 
 def main(settings: TokenizerSettings) -> None:
@@ -88,39 +81,35 @@ def main(settings: TokenizerSettings) -> None:
 
 
 def _train(settings: TokenizerSettings, prefix: Path) -> None:
-    lines = _lines(settings.input, settings.text_field, settings.max_lines)
+    lines = _lines(settings)
     if settings.kind == "bpe":
-        vocabulary = train_bpe(lines, settings.vocab_size, settings.hard_vocab_limit)
-        path, listing = Path(f"{prefix}.json"), bpe_listing(vocabulary)
+        vocabulary, path = train_bpe(lines, settings.vocab_size, settings.hard_vocab_limit), Path(f"{prefix}.json")
     else:
         vocabulary = train_tokenizer(
             lines,
             settings.vocab_size,
-            settings.lower_case,
+            settings.lower_case is not False,
             settings.character_coverage,
             settings.hard_vocab_limit,
-            settings.keep_accents,
+            bool(settings.keep_accents),
         )
-        path, listing = Path(f"{prefix}.model"), vocabulary_listing(vocabulary)
-    files.write(f"{prefix}.vocab", listing)
+        path = Path(f"{prefix}.model")
     files.write(path, vocabulary)
-    print(f"wrote {path} and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {files.sha256(path)}")
+    print(f"wrote {path}: {load_tokenizer(path).vocab_size:,} pieces, sha256 {files.sha256(path)}")
     say_next(
         f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={path}"
     )
 
 
 def _add(settings: TokenizerSettings) -> None:
-    check_tokenizer(settings.add_to)
-    former = read_tokenizer(settings.add_to)
+    former = load_tokenizer(settings.add_to)
     folder = Path(settings.output_prefix)
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"--output_prefix={folder} is a folder that holds files; name a new one")
     if settings.words:
-        words = _read_words(settings.words)
+        words = list(itertools.chain.from_iterable(corpus.read_documents(settings.words)))
     else:
-        lines = _lines(settings.input, settings.text_field, settings.max_lines)
-        words = frequent_words(former, lines, settings.max_words)
+        words = frequent_words(former, _lines(settings), settings.max_words)
     larger = add_words(former, words)
     if larger.sha256 == former.sha256:
         raise UserError("every word is one piece already; there is nothing to add")
@@ -129,17 +118,6 @@ def _add(settings: TokenizerSettings) -> None:
     print(f"wrote {folder}: {larger.vocab_size:,} pieces, {new:,} of them new, in place of {former.vocab_size:,}")
     text = settings.input or "..."
     say_next(f"python -m tfrecords.create_pretraining_data --input='{text}' --output_dir=data --tokenizer={folder}")
-
-
-def _read_words(path: str) -> list[str]:
-    try:
-        words = files.read_limited(path).decode().split("\n")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read --words={path}: {error}") from error
-    words = [word.strip() for word in words if word.strip()]
-    if not words:
-        raise UserError(f"--words={path} holds no word; write one a line")
-    return words
 
 
 def run() -> None:

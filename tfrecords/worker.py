@@ -1,17 +1,15 @@
 """Tasks of a build's worker processes: they assign documents to shards and write shard files."""
 
-import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tfrecords import corpus, sections
-from tfrecords.base import compiled, files
-from tfrecords.base.errors import UserError
+from tfrecords.base import files
 from tfrecords.base.parts import Parts
-from tfrecords.build_folder import input_row
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import (
     Deal,
@@ -40,85 +38,57 @@ _TOKENIZED_BYTES = 1 << 20
 _Tokenized = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
+@dataclass
 class Worker:
     """Runs tasks in a worker process; each method is a kind of task."""
 
-    def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Parts):
-        self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
-        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer, settings.word_rule), document_end_id(tokenizer)
-        self._is_warm = False
+    settings: BuildSettings
+    tokenizer: Tokenizer
+    parts: Parts
+    deal: Deal
+    piece_bytes: int
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_is_warm": False}
+    def __post_init__(self):
+        self.vocabulary, self.end_id = MaskingVocabulary.of(self.tokenizer), document_end_id(self.tokenizer)
 
-    def read_piece(
-        self, deal: Deal, part: str, piece: list[sections.Section], piece_bytes: int, boot: str, max_bad_lines: int
-    ) -> dict[str, Any]:
+    def read_piece(self, part: str, piece: list[sections.Section], boot: str) -> dict[str, Any]:
         """Writes the documents of a piece of the corpus to spill files, and returns a report.
 
-        `boot` is stored in the report. Raises UserError for too many bad lines.
+        `boot` is stored in the report.
         """
-        bad_lines: list[str] = []
         not_utf8: dict[str, int] = {}
         made: list[Path] = []
-        report = {"boot": boot, "documents": 0, "held_out": 0, "text_bytes": 0}
-        for batch in batches(self._texts(piece, bad_lines, max_bad_lines, not_utf8), piece_bytes):
+        for batch in batches(self._texts(piece, not_utf8), self.piece_bytes):
             hashes = hash_texts(batch)
-            shards = deal.shard_of(hashes, split_hashes(batch))
+            shards = self.deal.shard_of(hashes, split_hashes(batch))
             made.append(self.parts.file(f"{part}-{len(made):04d}.spill"))
-            write_spill(made[-1], Documents(hashes, batch), shards, deal.shards)
-            report["documents"] += len(batch)
-            report["held_out"] += int((shards >= deal.train).sum())
-            report["text_bytes"] += sum(map(len, batch))
-        return self.parts.finish(part, report | {"not_utf8": not_utf8, "bad_lines": bad_lines}, made, durable=False)
+            write_spill(made[-1], Documents(hashes, batch), shards, self.deal.shards)
+        report = {"boot": boot, "not_utf8": not_utf8}
+        return self.parts.finish(part, report, made, durable=False)
 
-    def digest(self, paths: list[str]) -> dict[str, Any]:
-        """Returns the rows of corpus files in inputs.tsv."""
-        return {"inputs": [input_row(path) for path in paths]}
-
-    def _texts(
-        self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
-    ) -> Iterator[bytes]:
+    def _texts(self, piece: list[sections.Section], not_utf8: dict[str, int]) -> Iterator[bytes]:
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 if chunk.not_utf8:
                     not_utf8[chunk.path] = not_utf8.get(chunk.path, 0) + chunk.not_utf8
                 for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
-                    if isinstance(text, bytes):
-                        sentences = corpus.sentences_of(text.decode(), self.settings.split_sentences)
-                        if self.settings.min_sentences < 2 or len(sentences) >= self.settings.min_sentences:
-                            yield "\n".join(sentences).encode()
-                        continue
-                    bad_lines.append(str(text))
-                    if len(bad_lines) > max_bad_lines:
-                        raise too_many(bad_lines, max_bad_lines)
+                    yield "\n".join(corpus.sentences_of(text.decode(), self.settings.split_sentences)).encode()
 
     def build(self, part: str, shard: int, spills: list[Path]) -> dict[str, Any]:
         """Writes the records of a shard, and returns a report."""
-        self._warm_up()
         documents = read_shard(spills, shard)
         text_bytes = sum(map(len, documents.texts))
-        path = self.parts.file(f"{part}.tfrecord{'.gz' if self.settings.gzip else ''}")
+        path = self.parts.file(f"{part}.tfrecord")
         return self.parts.finish(
             part, {"text_bytes": text_bytes, **self._write(path, self._tokenize(documents))}, [path]
         )
-
-    # One process compiles the kernels, and the others load the result.
-    def _warm_up(self) -> None:
-        if self._is_warm:
-            return
-        with compiled.in_turn():
-            documents = Documents(np.arange(2), [b"a b c d\ne f g h\ni"] * 2)
-            for _ in self._encode(self._tokenize(documents), copies=1):
-                pass
-        self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> _Tokenized:
         order = np.lexsort([documents.hashes, derive(self.settings.seed, _ORDER, documents.hashes)])
         hashes = documents.hashes[order]
         ids, lengths, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], [0]
         # A few documents at a time: text is larger than ids.
-        for batch in batches(_emptied(documents.texts, order), _TOKENIZED_BYTES):
+        for batch in batches((documents.texts[i] for i in order), _TOKENIZED_BYTES):
             of_documents = [text.decode().split("\n") if text else [] for text in batch]
             sizes += map(len, of_documents)
             found, splits = self.tokenizer.encode_batch([sentence for one in of_documents for sentence in one])
@@ -130,40 +100,24 @@ class Worker:
 
     def _write(self, path: Path, documents: _Tokenized) -> dict[str, Any]:
         counts = {"documents": len(documents[-1]), "examples": 0, "tokens": 0, "label_1": 0}
-        compressor = zlib.compressobj(6, wbits=31) if self.settings.gzip else None
         with files.replacing(path) as temporary:
             with open(temporary, "wb") as file:
-                for records, block in self._encode(documents, self.settings.dupe_factor):
-                    file.write(compressor.compress(records) if compressor else records)
+                for records, block in self._encode(documents):
+                    file.write(records)
                     counts["examples"] += len(block.lengths)
                     counts["tokens"] += int(block.lengths.sum())
                     counts["label_1"] += int(block.labels.sum())
-                if compressor:
-                    file.write(compressor.flush())
             # Just written, the file is still in memory.
             return counts | {"bytes": temporary.stat().st_size, "sha256": files.sha256(temporary)}
 
-    def _encode(self, documents: _Tokenized, copies: int) -> Iterator[tuple[bytes, Any]]:
+    def _encode(self, documents: _Tokenized) -> Iterator[tuple[bytes, Any]]:
         settings = self.settings
-        for copy in range(copies if len(documents[-1]) else 0):
+        for copy in range(settings.dupe_factor if len(documents[-1]) else 0):
             if settings.objective == "permutation":
                 yield from encode_streams(settings, self.vocabulary, self.end_id, *documents, copy)
                 continue
             plan = plan_examples(settings, self.vocabulary, *documents, copy)
-            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents[-1][0], np.arange(len(plan))))
+            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents[-1][0], np.arange(len(plan.keys))))
             for start in range(0, len(order), _BLOCK):
                 block = lay_out(settings, self.vocabulary, plan, order[start : start + _BLOCK])
                 yield encode_examples(settings, self.vocabulary, block), block
-
-
-def _emptied(texts: list[bytes], order: np.ndarray) -> Iterator[bytes]:
-    for index in order.tolist():
-        text, texts[index] = texts[index], b""
-        yield text
-
-
-def too_many(bad_lines: list[str], allowed: int) -> UserError:
-    """Returns the error for more bad JSON lines than allowed."""
-    if not allowed:
-        return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
-    return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")

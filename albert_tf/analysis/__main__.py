@@ -8,8 +8,7 @@ import dataclasses
 
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
-from albert_tf.published import PAPER
-from tfrecords.base.errors import UserError
+from albert_tf.config.published import PAPER
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -27,9 +26,7 @@ class CostSettings(CheckedSettings):
 
 def main(settings: CostSettings) -> None:
     """Prints the table of costs."""
-    if "" in (names := settings.configs.split(",")):
-        raise UserError(f"--configs={settings.configs} holds an empty name; take out the comma too many")
-    configs = {name: read_config(name) for name in names}
+    configs = {name: read_config(name) for name in settings.configs.split(",")}
     start_tensorflow()
     from albert_tf.analysis.cost import print_costs
 

@@ -4,10 +4,10 @@ import math
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension, RowCost, WeightLayer
+from albert_tf.config.extension import Extension, RowCost, WeightLayer
+from albert_tf.config.other_depths import at_depth
+from albert_tf.config.published import PAPER
 from albert_tf.layers.depth import plan
-from albert_tf.other_depths import at_depth
-from albert_tf.published import PAPER
 from tfrecords.base.errors import UserError
 
 
@@ -22,24 +22,6 @@ class Parameters(NamedTuple):
     @property
     def encoder(self) -> int:
         return self.embeddings + self.blocks
-
-    @property
-    def total(self) -> int:
-        return sum(self)
-
-
-class Flops(NamedTuple):
-    """Floating-point operations of one row's forward pass; a multiply-add counts as two.
-
-    Matrix products and extensions' multiplications are counted; the rest would add about one per cent.
-    """
-
-    projection: int
-    attention_dense: int
-    attention_scores: int
-    feed_forward: int
-    pooler: int
-    depth: int
 
     @property
     def total(self) -> int:
@@ -96,22 +78,20 @@ def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
     return work
 
 
-def flops(config: AlbertConfig, length: int) -> Flops:
-    """Counts the floating-point operations of a row of `length` tokens.
+def flops(config: AlbertConfig, length: int) -> int:
+    """Counts the floating-point operations of a row's forward pass; a multiply-add counts as two.
 
-    >>> flops(AlbertConfig.named("albert_base_v2"), 512).total // 10**9
+    Matrix products and extensions' multiplications are counted; the rest would add about one per cent.
+
+    >>> flops(AlbertConfig.named("albert_base_v2"), 512) // 10**9
     96
     """
-    hidden, products, work = config.hidden_size, 3 if config.feed_forward == "glu" else 2, work_of(config, length)
-    steps = work.steps  # On the way to an equilibrium, those of a row that takes longest.
-    return Flops(
-        projection=config.is_projected * 2 * length * config.embedding_size * hidden,
-        attention_dense=steps * 4 * 2 * length * hidden * hidden,
-        attention_scores=2 * 2 * hidden * steps * work.pairs // config.num_steps,
-        feed_forward=steps * products * 2 * length * hidden * config.intermediate_size,
-        pooler=2 * hidden * hidden,
-        depth=2 * length * work.products,
-    )
+    hidden, work = config.hidden_size, work_of(config, length)
+    # On the way to an equilibrium, those of a row that takes longest.
+    dense = 4 * hidden * hidden + (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
+    products = config.is_projected * config.embedding_size * hidden + work.steps * dense + work.products
+    scores = 2 * hidden * work.steps * work.pairs // config.num_steps
+    return 2 * (length * products + scores + hidden * hidden)
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
@@ -121,7 +101,7 @@ def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
         f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"
     ]
     for name, config in configs.items():
-        count, work = parameters(config), flops(config, length).total / 1e9
+        count, work = parameters(config), flops(config, length) / 1e9
         paper = f"{PAPER[name]}M" if name in PAPER else ""
         lines.append(
             f"{name:<22}{config.num_hidden_layers:>7}{config.hidden_size:>7}{config.embedding_size:>7}"

@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import Loaded, load
+from albert_tf.loading.load import load
 from tfrecords.base.files import replacing
 from tfrecords.base.plotting import fonts_for, legend_beside
 
 if TYPE_CHECKING:
-    from albert_tf.analysis.layer_distances import ComparedModels, LayerDistancesSettings
+    from albert_tf.analysis.layer_distances import LayerDistancesSettings
 
 
 class Distance(NamedTuple):
@@ -44,13 +44,13 @@ def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
     return distances
 
 
-def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Any]], form: str = ".6f") -> None:
-    """Writes a CSV file; `curves` maps a model's name to one NamedTuple per step, with the step first."""
+def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
+    """Writes a CSV file of each model's distances."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["model", *next(iter(curves.values()))[0]._fields])
+        writer.writerow(["model", *Distance._fields])
         for name, steps in curves.items():
-            writer.writerows([name, number, *(f"{value:{form}}" for value in values)] for number, *values in steps)
+            writer.writerows([name, number, *(f"{value:.6f}" for value in values)] for number, *values in steps)
 
 
 def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
@@ -69,16 +69,11 @@ def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -
             figure.savefig(temporary, dpi=120)
 
 
-def load_compared(settings: "ComparedModels", path: str, depth: int = 0) -> Loaded:
-    """Loads one of the models that a command compares."""
-    return load(path, settings.tokenizer, settings.lower_case, settings.keep_accents, depth, settings.other_tokenizer)
-
-
 def measure(settings: "LayerDistancesSettings", models: Sequence[str], texts: Sequence[str], output_dir: Path) -> None:
     """Measures every model on the same texts; writes distances.csv and distances.png."""
     curves = {}
     for path in models:
-        loaded = load_compared(settings, path, settings.depth)
+        loaded = load(path, settings.tokenizer, depth=settings.depth)
         features = loaded.preprocessor(settings.max_seq_length)(texts)
         curves[path] = layer_distances(encoder_of(loaded.model), features)
     write_csv(output_dir / "distances.csv", curves)

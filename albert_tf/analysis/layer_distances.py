@@ -6,41 +6,20 @@ python -m albert_tf.analysis.layer_distances --models=albert_base --input=text.t
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, OTHER_TOKENIZER_HELP
-from albert_tf.hub import check_model
+from albert_tf.choices import DEPTH_HELP
+from albert_tf.loading.hub import check_model
+from albert_tf.trainer_settings import PublishedModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.corpus import read_documents
-from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import check_tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ComparedModels(CheckedSettings):
-    """Settings of commands that run models on texts."""
-
-    tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
-    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-    lower_case: bool | None = setting(
-        None, help="whether the tokenizer lower-cases; left out: as the files next to it or its pieces say"
-    )
-    keep_accents: bool | None = setting(
-        None, help="whether the tokenizer keeps accents; left out: as the files next to it say, or else not"
-    )
-
-    def check(self, models: Sequence[str]) -> None:
-        for path in models:
-            check_model(path, self.allow_pickle)
-        if self.tokenizer:
-            check_tokenizer(self.tokenizer)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerDistancesSettings(ComparedModels):
+class LayerDistancesSettings(PublishedModel):
     """The command's flags."""
 
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
@@ -49,6 +28,7 @@ class LayerDistancesSettings(ComparedModels):
     documents: int = setting(32, help="documents to read", at_least=1)
     max_seq_length: int = setting(128, help="longest document in tokens; longer ones are cut", at_least=5)
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
+    tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:
@@ -62,7 +42,10 @@ def read_texts(patterns: str, documents: int) -> list[str]:
 def main(settings: LayerDistancesSettings) -> None:
     """Measures every model on the same texts."""
     models = settings.models.split(",")
-    settings.check(models)
+    for path in models:
+        check_model(path, settings.allow_pickle)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
     texts = read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
     start_tensorflow()

@@ -1,4 +1,4 @@
-"""Layers that hold the weights of encoder extensions (see `albert_tf.extension`)."""
+"""Layers that hold the weights of encoder extensions (see `albert_tf.config.extension`)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -31,10 +31,8 @@ def check_value(
         raise UserError(f"{name} must be a number, not {value!r}")
     # Counts that may be 0 have the default 0.
     least = min(cast(float, field.default), 1)
-    if field.type is int and (not isinstance(value, int) or value < least):
-        raise UserError(f"{name} must be a whole number of at least {least}, not {value}")
-    if field.type is int and value > _LARGEST:
-        raise UserError(f"{name} must be at most {_LARGEST}, not {value}")
+    if field.type is int and not (isinstance(value, int) and least <= value <= _LARGEST):
+        raise UserError(f"{name} must be a whole number of at least {least}, in 32 bits, not {value}")
     if name.endswith("_prob") and not 0 <= value < 1:
         raise UserError(f"{name} must be a probability below 1, not {value}")
     if field.type is float and not (value >= 0 and math.isfinite(value)):

@@ -27,7 +27,10 @@ def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) 
         # A generator or a keras.utils.PyDataset.
         return
     if isinstance(features, (list, tuple)):
-        raise UserError(_of_list(features))
+        raise UserError(
+            f"features: a {type(features).__name__} is not read; give an array of ids, rows filled up to one length, or"
+            " name arrays, such as {'input_ids': ids, 'input_mask': mask}"
+        )
     for name, values in features.items() if isinstance(features, dict) else [("input_ids", features)]:
         _check_kind(values, name, NO_TEXTS)
     several = isinstance(labels, (list, tuple)) and any(_is_array(values) for values in labels)
@@ -61,18 +64,6 @@ def _check_kind(values: Any, name: str, no_strings: str) -> None:
             f"{name}: a RaggedTensor is not read; give {name}.to_tensor(), and as input_mask"
             " tf.ones_like(input_ids).to_tensor()"
         )
-
-
-def _of_list(features: Any) -> str:
-    kind = type(features).__name__
-    if any(_is_array(values) and len(values.shape) > 1 for values in features):
-        return (
-            f"features: a {kind} of {len(features)} arrays is not read; name them, such as"
-            " {'input_ids': ids, 'input_mask': mask}"
-        )
-    return (
-        f"features: a {kind} is not read; give an array of ids, rows filled up to one length, or a dict of such arrays"
-    )
 
 
 def _is_array(values: Any) -> bool:

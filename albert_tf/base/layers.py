@@ -89,7 +89,7 @@ def gelu_erf(inputs: Tensor) -> Tensor:
 
 # Features that are floats, besides weights.
 _OF_FLOATS = ("memory", "target_mapping")
-NO_QUANTIZATION = "for 8-bit kernels use `python -m serving.export --compute=int8`"
+NO_QUANTIZATION = "quantized kernels are not offered here; for those use `python -m serving.export --compute=int8`"
 
 _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
 
@@ -108,7 +108,7 @@ class Dense(keras.layers.Dense):
     _refusal: UserError | None = None
 
     def quantized_build(self, *args: Any, **kwargs: Any) -> None:
-        raise UserError(f"a dtype of quantized kernels is not offered for these models; {NO_QUANTIZATION}")
+        raise UserError(NO_QUANTIZATION)
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)

@@ -1,6 +1,7 @@
 """The base class of models: export, saving and LoRA."""
 
 import os
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -10,19 +11,17 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.base.layers import NO_QUANTIZATION, plain, whole
-from albert_tf.base.step_errors import explained
-from albert_tf.base.traced import traced_functions
 from albert_tf.base.training_state import freeze_all_below, restore, training_state
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, check_counts
 from tfrecords.base.files import check_format
 
 NO_TEXTS = (
     "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "
     "albert_tf.Preprocessor(tokenizer)(texts)"
 )
+_NO_HDF5 = "an HDF5 file cannot hold this model; save it as a file that ends in .keras"
 # Of .keras files.
 _FORMAT_VERSION = 1
-_HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
@@ -32,13 +31,11 @@ class BaseModel(keras.Model):
         feature_names: names of an export's int32 inputs.
         input_rank: number of axes of each feature.
         graph_arguments: arguments of `call` in a functional model, whose outputs must not depend on `training`.
-        is_exported: whether `export` is running; outputs must then be tensors.
     """
 
     feature_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     input_rank = 2
     graph_arguments: Mapping[str, Any] = {}
-    is_exported = False
     # In a function, so that Keras does not track them.
     _input_and_output: Callable[[], tuple[Any, Any]] | None = None
     # Keras's would have inputs of floats.
@@ -57,12 +54,7 @@ class BaseModel(keras.Model):
         return outputs
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        call = super().__call__
-        if keras.backend.backend() == "tensorflow":
-            return compute_output_spec(call, *args, **kwargs)
-        # JAX cannot trace a model of unknown length.
-        specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (2, 5)]
-        return keras.tree.map_structure(_joined, *specs)
+        return compute_output_spec(super().__call__, *args, **kwargs)
 
     @property
     def input(self) -> Any:
@@ -88,47 +80,15 @@ class BaseModel(keras.Model):
     def compute_output_shape(self, input_shape: Any = None) -> Any:
         return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(dict(self._features())))
 
-    def export(
-        self,
-        filepath: str | os.PathLike,
-        format: str = "tf_saved_model",
-        verbose: Any = None,
-        input_signature: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Exports as keras.Model does, also before the first call.
-
-        The default signature takes the features of the property `input`.
-        """
-        features = {
-            name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
-            for name, tensor in self._features()
-        }
-        signature = [features] if input_signature is None else input_signature
-        self.is_exported, before = True, self._input_and_output
-        try:
-            return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
-        except Exception as error:
-            if keras.backend.backend() == "tensorflow" or isinstance(error, (ImportError, OSError)):
-                raise
-            # Other backends cannot build a graph for rows of any length; their error is hundreds of lines long.
-            raise plain(
-                UserError(
-                    f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
-                    "a .keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE "
-                    "--output_dir=FOLDER"
-                )
-            ) from None
-        finally:
-            # TensorFlow reads all properties, also `output`, which is another here.
-            self.is_exported, self._input_and_output = False, before
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Raises UserError: exports with texts, without padding or with spans are another's work."""
+        raise UserError("models are exported by: python -m serving.export --model=... --output_dir=...")
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains as keras.Model does; raises UserError for unreadable data."""
         self._read_class_weight(kwargs)
         self._check_data(x, y, kwargs.get("sample_weight"))
-        with explained():
-            return super().fit(x, y, *args, **kwargs)
+        return super().fit(x, y, *args, **kwargs)
 
     def evaluate(
         self,
@@ -140,13 +100,11 @@ class BaseModel(keras.Model):
         **kwargs: Any,
     ) -> Any:
         self._check_data(x, y, sample_weight)
-        with explained():
-            return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
+        return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_data(x)
-        with explained():
-            return super().predict(x, *args, **kwargs)
+        return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         self._read_class_weight(kwargs)
@@ -191,15 +149,15 @@ class BaseModel(keras.Model):
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves a .keras file; raises UserError for HDF5, which cannot hold these models."""
-        if str(filepath).endswith(_HDF5):
-            raise UserError(f"'{filepath}': an HDF5 file cannot hold this model; save it as {_renamed(filepath)}")
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise UserError(_NO_HDF5)
         super().save(filepath, *args, **kwargs)
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
         # `keras.saving.save_model` calls this for an HDF5 file, without `save`.
         if get_global_attribute("use_legacy_config"):
-            raise UserError("an HDF5 file cannot hold this model; save it as a file that ends in .keras")
+            raise UserError(_NO_HDF5)
         return [layer for layer in super().layers if not getattr(layer, "is_folder", False)]
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
@@ -212,7 +170,7 @@ class BaseModel(keras.Model):
 
     def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
         """Raises UserError: quantization is not supported."""
-        raise UserError(f"quantize is not offered for these models; {NO_QUANTIZATION}")
+        raise UserError(NO_QUANTIZATION)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "format_version": _FORMAT_VERSION} | training_state(self)
@@ -276,32 +234,13 @@ def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None
     setattr(owner, last, layer)
 
 
-def _renamed(filepath: str | os.PathLike) -> str:
-    return f"'{os.path.splitext(filepath)[0].removesuffix('.keras')}.keras'"
-
-
-def _with_size(size: int, arguments: Any) -> Any:
-    def known(value: Any) -> Any:
-        if not isinstance(value, keras.KerasTensor):
-            return value
-        return keras.KerasTensor([size if axis is None else axis for axis in value.shape], value.dtype)
-
-    return keras.tree.map_structure(known, arguments)
-
-
-def _joined(one: keras.KerasTensor, other: keras.KerasTensor) -> keras.KerasTensor:
-    shape = [axis if axis == another else None for axis, another in zip(one.shape, other.shape, strict=True)]
-    return keras.KerasTensor(shape, one.dtype)
-
-
 def _count(outputs: Any) -> int:
     return len(keras.tree.flatten(outputs))
 
 
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
     """Freezes a model and adds trainable LoRA adapters to the given layers (arXiv:2106.09685)."""
-    if not isinstance(rank, int) or rank < 1:
-        raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
+    check_counts(rank=rank)
     if has_adapters(model):
         raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
     for layer in model._flatten_layers():
@@ -334,3 +273,45 @@ def has_adapters(model: keras.Model) -> bool:
 
 def _with_adapters(model: keras.Model) -> list[keras.layers.Dense]:
     return [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]
+
+
+# What Keras stores in layers and models, and does not compute with. Private names are excluded, too.
+_OF_KERAS = {*vars(keras.Model(name="model")), "optimizer", "stop_training", "stop_evaluating", "stop_predicting"}
+_PLAIN = (bool, int, float, str, types.FunctionType)
+
+
+class _Traced:
+    """Functions by key, with the state of the layers from which they were traced.
+
+    It holds the variables, too, so that no other variable gets the `id` of one of them.
+    """
+
+    def __init__(self, state: list[tuple], variables: list[keras.Variable]):
+        self.state, self.variables, self.functions = state, variables, dict[Any, Callable]()
+
+
+def traced_functions(model: keras.Model) -> dict[Any, Callable]:
+    """Returns the functions that were traced from a model, by key; callers add theirs.
+
+    If what a layer computes or trains has changed since the last call, the dict is empty, and Keras makes its own
+    functions again, too.
+    """
+    layers = model._flatten_layers()
+    variables = [one for layer in layers for one in (*layer._trainable_variables, *layer._non_trainable_variables)]
+    state = [*map(_state, layers), *((id(one), one.trainable) for one in variables)]
+    traced = getattr(model, "_traced", None)
+    if traced is None or traced.state != state:
+        model._traced = traced = _Traced(state, variables)
+        model.train_function = model.test_function = model.predict_function = None
+    return traced.functions
+
+
+def _state(layer: keras.layers.Layer) -> tuple:
+    values = vars(layer)
+    names = [name for name in values.keys() - _OF_KERAS if name[0] != "_"]
+    attributes = {
+        name: value
+        for name in names
+        if isinstance(value := values[name], _PLAIN) or hasattr(type(value), "__dataclass_fields__")
+    }
+    return type(layer), layer.trainable, layer.dtype_policy.name, attributes

@@ -2,9 +2,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
-from scipy.optimize import linear_sum_assignment
 
-from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.checkpoints.variables import Model, changed, encoder_of, named_variables
 from tfrecords.base.errors import UserError
 
 
@@ -24,7 +23,6 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     config = encoder_of(model).config
     if config.sharing != "none":
         raise UserError("align_blocks is for a model whose layers share no block, such as BERT")
-    other = with_config(model, config)
     values = {name: ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
     heads, stays = config.num_attention_heads, any(one.numbers_heads for one in config.extensions)
     for group in groups:
@@ -32,9 +30,40 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
             _align_feed_forward(values, group[0], block)
             if config.spec.has_positions:
                 _align_attention(values, group[0], block, heads, stays)
-    for name, variable in named_variables(other).items():
-        variable.assign(values[name])
-    return other
+    return changed(model, config, lambda name, value, shape: values[name])
+
+
+def best_order(likeness: np.ndarray) -> np.ndarray:
+    """Returns for each row of a square matrix a column of its own, with the largest sum of values.
+
+    Shortest augmenting paths with dual variables (Jonker and Volgenant 1987), in O(n^3).
+
+    >>> best_order(np.array([[5.0, 4.0], [4.0, 1.0]])).tolist()
+    [1, 0]
+    """
+    size = len(likeness)
+    # Column `size` is where each path begins.
+    costs = np.column_stack([-likeness.astype(np.float64), np.zeros(size)])
+    of_rows, of_columns, owner = np.zeros(size + 1), np.zeros(size + 1), np.full(size + 1, -1)
+    for row in range(size):
+        column, distances, before = size, np.full(size + 1, np.inf), np.full(size + 1, size)
+        owner[size], is_done = row, np.zeros(size + 1, bool)
+        while owner[column] >= 0:
+            is_done[column] = True
+            reduced = costs[owner[column]] - of_rows[owner[column]] - of_columns
+            closer = ~is_done & (reduced < distances)
+            closer[size] = False
+            distances[closer], before[closer] = reduced[closer], column
+            column = int(np.argmin(np.where(is_done, np.inf, distances)[:size]))
+            step = distances[column]
+            of_rows[owner[is_done]] += step
+            of_columns[is_done] -= step
+            distances[~is_done] -= step
+        while column != size:
+            owner[column], column = owner[before[column]], before[column]
+    order = np.empty(size, np.int64)
+    order[owner[:size]] = np.arange(size)
+    return order
 
 
 def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -> None:
@@ -43,7 +72,7 @@ def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -
     likeness = values[f"{to}/output/kernel"] @ values[f"{own}/output/kernel"].T
     for part in into:
         likeness = likeness + values[f"{to}/{part}/kernel"].T @ values[f"{own}/{part}/kernel"]
-    order = linear_sum_assignment(likeness, maximize=True)[1]
+    order = best_order(likeness)
     for part in into:
         for name in (f"{own}/{part}/kernel", f"{own}/{part}/bias"):
             if name in values:
@@ -54,7 +83,7 @@ def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -
 def _align_attention(values: dict[str, np.ndarray], first: int, block: int, heads: int, stays: bool) -> None:
     to, own = (_Heads(values, f"attention_{number}", heads) for number in (first, block))
     if not stays:
-        own.reorder(linear_sum_assignment(to.likeness(own), maximize=True)[1])
+        own.reorder(best_order(to.likeness(own)))
     own.turn_to(to)
     own.write(values)
 

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import other_depths as plans
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.config import other_depths as plans
 from tfrecords.base.errors import UserError
 
 

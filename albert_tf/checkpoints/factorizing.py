@@ -1,7 +1,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -47,14 +46,6 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
     tables = ("embeddings/token_type_embeddings", "embeddings/position_embeddings")
     next(after[name] for name in tables if name in after).assign_add(mean)
     return other
-
-
-def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] | None = None) -> int:
-    """Returns the least rank that keeps the fraction `energy` of the word table's squared singular values."""
-    table = word_table(encoder_of(model))
-    centred = (table - _mean(table, counts)) * _weights(table, counts)
-    squares = np.cumsum(np.linalg.svd(centred.T @ centred, compute_uv=False))
-    return int(np.searchsorted(squares, energy * squares[-1])) + 1
 
 
 def word_table(encoder: Any) -> np.ndarray:

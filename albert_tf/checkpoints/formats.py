@@ -14,7 +14,7 @@ from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.untrusted import check_keras_file
-from albert_tf.model_files import MODEL_FILE, check_is_here, detect
+from albert_tf.loading.model_files import MODEL_FILE, detect
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
@@ -23,15 +23,12 @@ from tfrecords.tokenizers.loading import tokenizer_in
 from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
-def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
-    """Loads a model in the given or detected format."""
-    form = form or detect(path)
-    if form == "huggingface":
-        check_is_here(path)
+def load(path: str | os.PathLike) -> keras.Model:
+    """Loads a model in the format of its files."""
     loaders = {
         "official": load_official, "huggingface": load_huggingface, "keras_hub": load_keras_hub, "keras": load_keras
     }  # fmt: skip
-    return loaders[form](path)
+    return loaders[detect(path)](path)
 
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
@@ -72,8 +69,6 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
         raise UserError(f"cannot read '{file}' as a Keras model: {first_line(error)}") from error
-    if not type(model).__module__.startswith("albert_tf."):
-        raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
     if not compile and has_adapters(model):
         merge_adapters(model)
     return model

@@ -10,8 +10,7 @@ from absl import logging
 from safetensors.numpy import save_file
 
 from albert_tf.checkpoints import xlnet
-from albert_tf.checkpoints.config_heads import describe
-from albert_tf.checkpoints.sentence_folders import written_activation
+from albert_tf.checkpoints.sentence_folders import score_activation, written_activation
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import (
     TABLES,
@@ -25,9 +24,10 @@ from albert_tf.checkpoints.variables import (
     mentions,
 )
 from albert_tf.config import AlbertConfig
+from albert_tf.config.published import MPNET
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import weights_file
+from albert_tf.loading.model_files import weights_file
 from albert_tf.models.classifiers import (
     AlbertClassifier,
     AlbertMultipleChoice,
@@ -38,7 +38,6 @@ from albert_tf.models.classifiers import (
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.published import MPNET
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
@@ -73,10 +72,9 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     else:
         config = encoder_of(model).config
     family = _family_in(tensors, config)
-    exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
     has_prefix = any(name.startswith(_PREFIXES[family]) for name in tensors)
     prefix = _PREFIXES[family] if has_prefix else ""
-    sources = _sources(config, family, prefix, exits, "classifier.weight" in tensors)
+    sources = _sources(config, family, prefix, "classifier.weight" in tensors)
     if family in _HEADS_WITH_POOLER and "classifier.out_proj.weight" in tensors:
         _make_pooler_of_head(sources, tensors)
     if family == "xlnet":
@@ -110,8 +108,7 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     values = _config_json(model, config, family)
     _check_activation(model, family, directory)
     prefix = "" if isinstance(model, AlbertEncoder) else _PREFIXES[family]
-    exits = len(getattr(model, "exit_heads", [])) if family in ("albert", "bert") else 0
-    sources = _sources(config, family, prefix, exits, isinstance(model, AlbertTokenClassifier))
+    sources = _sources(config, family, prefix, isinstance(model, AlbertTokenClassifier))
     if family in _HEADS_WITH_POOLER and isinstance(model, (AlbertClassifier, AlbertRegressor)):
         _make_pooler_of_head(sources)
     tensors = extract(model, sources)
@@ -179,9 +176,6 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
         raise UserError(f"transformers has no class for an {type(model).__name__}; give its encoder")
     values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
     values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
-    if getattr(model, "exit_heads", []) and family in ("albert", "bert"):
-        # The early-exit class in transformers' research folder.
-        values["architectures"] = [architecture + "WithPabee"]
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
@@ -220,7 +214,7 @@ def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(wrapper): tensor for name, tensor in tensors.items()}
 
 
-def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagger: bool) -> dict[str, Source]:
+def _sources(config: AlbertConfig, family: str, prefix: str, is_tagger: bool) -> dict[str, Source]:
     if family == "xlnet":
         return xlnet.huggingface_sources(config, prefix, is_tagger)
     like_bert = family != "albert"
@@ -240,9 +234,6 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
         scope = f"layer.{step.attention}" if like_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
         layers |= {ours: f"{prefix}encoder.{scope}.{theirs}" for ours, theirs in own.items()}
     layers |= _HEADS[family]
-    if exits:
-        layers |= {f"exit_{i}": f"classifiers.{i}" for i in range(exits - 1)}
-        layers["classifier"] = f"classifiers.{exits - 1}"
     return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", gamma="weight", beta="bias")
 
 
@@ -318,3 +309,62 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
             del tensors[f"{decoder}.{part}"]
     for name in [name for name in tensors if name.endswith("embeddings.position_ids")]:
         del tensors[name]
+
+
+def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
+    """Sets class names and activation from config.json's `values`; raises UserError for unsupported values."""
+    problem = values.get("problem_type")
+    if isinstance(model, ClassesModel):
+        names = class_names(values, folder / "config.json", model.num_classes)
+        made_up = all(label == f"LABEL_{number}" for number, label in enumerate(names))
+        model.name_classes(model.num_classes, None if made_up else names)
+    if isinstance(model, (AlbertClassifier, AlbertRegressor)):
+        classes = getattr(model, "num_classes", 1)
+        activation = score_activation(values, folder, classes)
+        is_several = problem == "multi_label_classification"
+        if is_several and activation == "linear" and classes > 1:
+            logging.warning("scores of '%s' are logits there; here each passes through a sigmoid", folder)
+        if is_several and (activation is None or (activation == "linear" and classes > 1)):
+            activation = "sigmoid"
+    if isinstance(model, AlbertRegressor):
+        class_names(values, folder / "config.json", 1)
+        model.activation = activation or "linear"
+        if activation is None:
+            logging.warning(
+                "'%s' does not say what its score passes through; the logit is given, and not its sigmoid as by the"
+                " CrossEncoder of sentence-transformers",
+                folder,
+            )
+    elif isinstance(model, AlbertClassifier):
+        if problem == "regression":
+            raise UserError(
+                f"'{folder / 'config.json'}': problem_type 'regression' of {classes} numbers is not offered"
+            )
+        model.multi_label = activation == "sigmoid"
+        if activation not in ("linear", "softmax", "sigmoid", None):
+            logging.warning(
+                "scores of '%s' pass through %s there; here are the softmax's probabilities", folder, activation
+            )
+
+
+def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str]:
+    """Returns unique class names, by default LABEL_0, LABEL_1, ...; raises UserError unless there are `num_classes`."""
+    named = values.get("id2label")
+    if not named:
+        count = values.get("num_labels", num_classes)
+        if count != num_classes:
+            raise UserError(f"'{where}': num_labels is {count}, and the weights have {num_classes} classes")
+        # The default names of transformers.
+        return [f"LABEL_{number}" for number in range(num_classes)]
+    if not isinstance(named, dict) or not all(isinstance(name, str | int | float) for name in named.values()):
+        raise UserError(f"'{where}': id2label must hold names by class number, not {named!r}")
+    if sorted(named, key=str) != sorted(map(str, range(num_classes))):
+        raise UserError(
+            f"'{where}': id2label names {len(named)} classes ({', '.join(map(str, list(named)[:5]))}), and the weights"
+            f" have {num_classes}, numbered from 0; write a name for each"
+        )
+    names = [str(named[str(number)]) for number in range(num_classes)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        logging.warning("'%s': id2label names several classes %s; their numbers are added", where, ", ".join(twice))
+        names = [f"{name} ({number})" if name in twice else name for number, name in enumerate(names)]
+    return names

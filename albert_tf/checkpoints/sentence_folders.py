@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading.model_files import weights_file
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files, hub
@@ -127,7 +126,7 @@ def make_embedder(
 ) -> AlbertSentenceEmbedder:
     """Builds a sentence embedder from the encoder and further modules; removes unsupported prompts from `task`."""
     pooling, normalize = "", False
-    projections, tensors = list[dict[str, Any]](), list[dict[str, Any]]()
+    projections, tensors, width = list[dict[str, Any]](), list[list[Any]](), 0
     for module in modules[1:]:
         kind, path = _kind(module), files.inside(folder, module.get("path"), folder / MODULES)
         known = kind in ("Dropout", "Normalize") or (kind == "Pooling" and not pooling) or (kind == "Dense" and pooling)
@@ -142,6 +141,7 @@ def make_embedder(
             if not (path / "config.json").is_file():
                 raise UserError(f"no '{path / 'config.json'}', which says how tokens are pooled; copy it again")
             pooling = _pooling(values, path / "config.json")
+            width = encoder.config.hidden_size * len(pooling.split("+"))
             if not values.get("include_prompt", True) and default_prompt(task):
                 raise UserError(
                     f"'{path / 'config.json'}': include_prompt false, with a default prompt in '{_SETTINGS}', is not"
@@ -154,15 +154,16 @@ def make_embedder(
                 )  # fmt: skip
                 task["prompts"] = {name: text for name, text in task["prompts"].items() if not text}
         elif kind == "Dense":
-            projections.append(_dense(values, path / "config.json"))
-            tensors.append(read_tensors(_weights(path)))
-            _check_shape(projections[-1]["units"], tensors[-1], path)
+            options, weights = _dense(values, path, width)
+            projections.append(options)
+            tensors.append(weights)
+            width = options["units"]
         normalize = normalize or kind == "Normalize"
     if not pooling:
         raise UserError(f"'{folder / MODULES}' has no Pooling; to load the encoder alone, copy the folder without it")
     model = AlbertSentenceEmbedder(encoder, pooling, normalize, projections)
-    for layer, held in zip(model.projections, tensors):
-        _fill(layer, held, folder)
+    for layer, weights in zip(model.projections, tensors):
+        layer.set_weights(weights)
     return model
 
 
@@ -184,11 +185,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
         # sentence-transformers' default.
         default = "sigmoid" if classes == 1 else "linear"
         return default if is_cross_encoder or newer else None
-    if not isinstance(named, str) or named not in ACTIVATIONS:
-        raise UserError(
-            f"'{folder}': the activation {named} of its scores is not known; known are {', '.join(ACTIVATIONS)}"
-        )
-    return ACTIVATIONS[named]
+    return _activation(named, folder)
 
 
 def is_of_sentence_transformers(folder: Path) -> bool:
@@ -232,39 +229,20 @@ def _pooling(values: Mapping[str, Any], path: Path) -> str:
     return "+".join(POOLINGS[name] for name in names)
 
 
-def _dense(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise UserError(f"'{path}': activation_function {activation} is not known; known: {', '.join(ACTIVATIONS)}")
+def _dense(values: Mapping[str, Any], path: Path, width: int) -> tuple[dict[str, Any], list[Any]]:
+    # The options of a layer and its weights, which say its size before it is made.
+    activation = _activation(values.get("activation_function", "torch.nn.modules.activation.Tanh"), path)
     units, has_bias = values.get("out_features"), values.get("bias", True)
-    if type(units) is not int or units < 1 or not isinstance(has_bias, bool):
-        raise UserError(f"'{path}': out_features {units!r} and bias {has_bias!r} are no Dense's; download it again")
+    shapes = {"linear.weight": (units, width)} | ({"linear.bias": (units,)} if has_bias else {})
+    tensors = read_tensors(weights_file(path))
+    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+        found = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())
+        raise UserError(f"'{path}' has {found}; its config.json and the layer before ask for {shapes}")
     # Keras's "gelu" is the exact one, as PyTorch's is.
-    return {
-        "units": units,
-        "activation": ACTIVATIONS[activation],
-        "use_bias": has_bias,
-    }
+    return {"units": units, "activation": activation, "use_bias": bool(has_bias)}, [tensors[name].T for name in shapes]
 
 
-def _weights(path: Path) -> Path:
-    names = ("model.safetensors", "pytorch_model.bin")
-    return next((path / name for name in names if (path / name).is_file()), path / names[0])
-
-
-# Before a layer of that size is made.
-def _check_shape(units: int, tensors: Mapping[str, Any], path: Path) -> None:
-    weight = tensors.get("linear.weight")
-    if weight is None or weight.shape[:1] != (units,):
-        found = ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
-        raise UserError(f"'{path}' has {found}; its config.json asks for linear.weight of {units} rows")
-
-
-def _fill(layer: keras.layers.Dense, tensors: Mapping[str, Any], folder: Path) -> None:
-    for variable in layer.variables:
-        name = {"kernel": "linear.weight", "bias": "linear.bias"}[variable.name]
-        tensor = tensors[name].T if name in tensors else None
-        if tensor is None or tensor.shape != tuple(variable.shape) or len(tensors) != len(layer.variables):
-            found = ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
-            raise UserError(f"a Dense of '{folder}' has {found}; its config.json asks for {name} {variable.shape}")
-        variable.assign(tensor)
+def _activation(name: Any, path: Path) -> str:
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise UserError(f"'{path}': the activation {name} is not known; known are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]

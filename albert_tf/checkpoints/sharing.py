@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -8,7 +7,7 @@ from keras import ops
 from albert_tf.base.extensions import ExtensionLayer
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import begins_plain
+from albert_tf.config.extension import begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
 
@@ -19,21 +18,19 @@ _FREE = (
 )
 
 
-def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
+def share_blocks(model: Model, config: AlbertConfig) -> Model:
     """Returns a new uncompiled model with shared blocks that approximates `model`.
 
-    A shared weight is the mean over its steps, or the weight of one step. An adapter a_i b_i approximates step i's
+    A shared weight is the mean over its steps. An adapter a_i b_i approximates step i's
     kernel minus the shared kernel, by a truncated singular value decomposition; a_i has orthonormal columns
     (arXiv:2410.20672). Differences of biases and norms are lost.
 
     Args:
         model: any model or AlbertEncoder, of any sharing.
         config: the new configuration, with as many steps, more sharing, and `depth_lora_rank` (0: no adapters).
-        taken: maps a new block's number to the step whose weights it gets instead of the mean.
 
     Raises:
-        UserError: `config` changes more than sharing and extensions that initially have no effect, or `taken` names a
-            step that does not run the block.
+        UserError: `config` changes more than sharing and extensions that initially have no effect.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
@@ -53,12 +50,12 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
     for name, variable in after.items():
         half, _, rest = name.partition("/")
         if half in halves:
-            kind, _, number = half.rpartition("_")
+            kind = half.rpartition("_")[0]
             values = np.stack([_of_step(source, before, kind, rest, step) for step in halves[half]])
             if values.shape == variable.shape:
                 variable.assign(values)  # Each step keeps its own.
                 continue
-            common = _common(values, int(number), halves[half], taken or {})
+            common = values.mean(axis=0)
             variable.assign(common)
             adapter = shared.extension_layers().get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
             if adapter is not None:
@@ -99,17 +96,6 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
     ]
     if different:
         raise UserError(f"share_blocks: another model than the one given: {', '.join(sorted(different))}")
-
-
-def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[int, int]) -> np.ndarray:
-    if number not in taken:
-        return values.mean(axis=0)
-    if taken[number] not in steps:
-        raise UserError(
-            f"share_blocks: block {number} cannot take the weights of step {taken[number]}; it runs at the steps"
-            f" {', '.join(map(str, steps))}"
-        )
-    return values[steps.index(taken[number])]
 
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:

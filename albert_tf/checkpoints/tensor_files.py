@@ -7,7 +7,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from albert_tf.checkpoints.untrusted import check_unpacked
-from albert_tf.model_files import SHARDS, shards_of
+from albert_tf.loading.model_files import SHARDS, shards_of
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import check_content
 

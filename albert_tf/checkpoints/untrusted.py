@@ -37,7 +37,7 @@ def check_keras_file(path: Path) -> None:
         if archive.getinfo("config.json").file_size > MAX_BYTES:
             raise UserError(f"the config.json in '{path}' has more than {MAX_BYTES:,} bytes; copy or download it again")
         values = parse_json(archive.read("config.json"), path)
-        if not str(values.get("module")).startswith("albert_tf.") and not _is_known(values):
+        if not str(values.get("module")).startswith("albert_tf."):
             raise UserError(f"'{path}' holds a {values.get('class_name')}, which is no model of this package")
         check_classes(values, path)
         for config in json_objects(values):

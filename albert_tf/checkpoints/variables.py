@@ -1,8 +1,8 @@
 """Variable names common to all checkpoint formats, and the assignment of values."""
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -11,13 +11,13 @@ from absl import logging
 from albert_tf.base.model import has_adapters
 from albert_tf.checkpoints.untrusted import check_claims
 from albert_tf.config import AlbertConfig
+from albert_tf.config.registry import REGISTRY
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -102,6 +102,14 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         variables |= variables_of(prefix, layer)
     variables |= encoder.depth_variables
     return variables if model is encoder else variables | model.head_variables()
+
+
+def changed(model: Model, config: AlbertConfig, change: Callable[[str, np.ndarray, tuple], Any]) -> Model:
+    """Returns a new model with the configuration `config`, whose variables are change(name, former value, shape)."""
+    other, before = with_config(model, config), named_variables(model)
+    for name, variable in named_variables(other).items():
+        variable.assign(change(name, keras.ops.convert_to_numpy(before[name]), tuple(variable.shape)))
+    return other
 
 
 def check_published(
@@ -215,13 +223,8 @@ def build_model(
         return encoder
     # Also for a damaged kernel: `fill` then reports it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
-    exits = has("exit_0/kernel")
     if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):
-        return AlbertTokenClassifier(encoder, classes, early_exit=exits)
+        return AlbertTokenClassifier(encoder, classes)
     if architecture.endswith("ForMultipleChoice"):
         return AlbertMultipleChoice(encoder)
-    return (
-        AlbertRegressor(encoder, early_exit=exits)
-        if classes == 1
-        else AlbertClassifier(encoder, classes, early_exit=exits)
-    )
+    return AlbertRegressor(encoder) if classes == 1 else AlbertClassifier(encoder, classes)

@@ -11,19 +11,19 @@ from absl import logging
 
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.formats import load_keras, save_keras
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.compression.distillation import Lesson, TextDistillation, lessons_of, resolved
 from albert_tf.compression.likeness import Likeness
 from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import Loaded, load
-from albert_tf.model_files import MODEL_FILE, TASK_FILE
+from albert_tf.loading.load import Loaded, load
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
-from albert_tf.training.start import longer_command
+from albert_tf.training.start import check_length
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import say_export
@@ -62,7 +62,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
 
     @functools.cache
     def cut() -> Any:
-        return compress(work.teacher, work.cut, work.score, work.counts)
+        return compress(work.teacher, work.cut, work.counts)
 
     def make() -> Any:
         return _student(settings, cut())
@@ -75,7 +75,6 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     if phase is None:
         model = make()
     elif phase.run():
-        phase.clean_up()
         model = load_keras(phase.folder)
         after = work.score(model)
     else:
@@ -132,12 +131,7 @@ def prepare(settings: CompressSettings) -> CompressionInput:
             )
     teacher, tokenizer = loaded.model, loaded.tokenizer
     config = encoder_of(teacher).config
-    if settings.max_seq_length > config.max_seq_length:
-        raise UserError(
-            f"--max_seq_length={settings.max_seq_length} is more than the {config.max_seq_length} tokens that the "
-            "model takes; give less, or make the model longer and train it on: "
-            f"{longer_command(settings.model, settings.max_seq_length)}, and then --model=longer"
-        )
+    check_length(settings.max_seq_length, config, settings.model, "--max_seq_length")
     texts = split_texts(read_texts(settings, settings.text, task, pairs=is_trained), settings)
     if settings.vocab_from:
         teacher, tokenizer = _pruned(settings, teacher, tokenizer, texts)
@@ -145,7 +139,7 @@ def prepare(settings: CompressSettings) -> CompressionInput:
         loaded.model, loaded.tokenizer, texts.held_out, settings.max_seq_length, settings.eval_batch_size
     )
     counts = count_pieces(texts.train, tokenizer)
-    cut = cut_of(settings, teacher, counts)
+    cut = cut_of(settings, teacher)
     small = parameters(cut_config(config, cut)).encoder
     if settings.num_train_steps and teacher is loaded.model and small >= parameters(config).encoder:
         raise UserError(
@@ -201,12 +195,12 @@ def _text_phase(
     settings: CompressSettings, work: CompressionInput, make: Callable, devices: Devices, started: float, folder: Path
 ) -> TextDistillation:
     config = _student_config(cut_config(encoder_of(work.teacher).config, work.cut))
-    masks = "words" in lessons_of(settings, work.teacher)
+    masks = "words" in lessons_of(work.teacher)
     train, held_out = (
         make_rows(texts, work.tokenizer, settings.max_seq_length, masks, settings.seed) for texts in work.texts
     )
     lesson = Lesson(work.teacher, make, config, work.tokenizer, work.cut.layers, train, held_out)
-    settings = resolved(dataclasses.replace(settings, output_dir=str(folder)), work.teacher)
+    settings = resolved(dataclasses.replace(settings, output_dir=str(folder)))
     return TextDistillation(settings, lesson, work.likeness, devices, started)
 
 
@@ -214,7 +208,7 @@ def _task(settings: CompressSettings, work: CompressionInput) -> dict[str, Any]:
     # The metrics are the original model's.
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     # Its vectors resemble the original model's, so it may search that model's index.
-    is_taught = resolved(settings, work.teacher).vectors_weight > 0 and settings.num_train_steps
+    is_taught = settings.num_train_steps and "vectors" in lessons_of(work.teacher)
     return own | ({"distilled_from": work.loaded.identity()} if is_taught else {})
 
 

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -6,8 +5,8 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.alignment import align_blocks
-from albert_tf.checkpoints.factorizing import check_size, factorize_embeddings, rank_for_energy
-from albert_tf.checkpoints.narrowing import check_units, narrow_blocks
+from albert_tf.checkpoints.factorizing import check_size, factorize_embeddings
+from albert_tf.checkpoints.resizing import check_units, narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import encoder_of, named_variables, with_config
 from albert_tf.compression.settings import CompressSettings
@@ -29,9 +28,6 @@ class CompressionPlan(NamedTuple):
     Attributes:
         layers: numbers of layers to keep, ascending.
         lora_rank: rank of the matrices by which a shared block differs between steps.
-        lora_target: where these matrices are: "attention", "ffn" or "both".
-        block: initial weights of a shared block: the "mean" of its layers, or the "best" layer.
-        aligned: whether the layers' units and heads are matched before sharing.
         intermediate_size: number of feed-forward units to keep.
     """
 
@@ -39,13 +35,10 @@ class CompressionPlan(NamedTuple):
     embedding_size: int = 0
     plan: str = ""
     lora_rank: int = 0
-    lora_target: str = "both"
-    block: str = "mean"
-    aligned: bool = True
     intermediate_size: int = 0
 
 
-def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
+def cut_of(settings: CompressSettings, model: keras.Model) -> CompressionPlan:
     """Returns the compression plan that settings describe; raises UserError if it does not fit the model."""
     config = encoder_of(model).config
     if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
@@ -55,9 +48,7 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
         raise UserError(f"--layers={kept} is more than the model's {config.num_hidden_layers}")
     size = settings.embedding_size
     is_wide = not config.is_projected and config.spec.has_norm
-    if settings.energy:
-        size = rank_for_energy(model, settings.energy, counts)
-    elif size == -1:
+    if size == -1:
         size = DEFAULT_SIZE if is_wide and config.hidden_size > DEFAULT_SIZE else 0
     shares = config.sharing == "none" and config.inner_group_num == 1 and kept > 1
     written = settings.plan or (f"1x{kept}" if shares else "none")
@@ -65,11 +56,11 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
     cut = CompressionPlan(
         layers, 0 if size == config.embedding_size else size,
         *("" if written == "none" else written, 0 if written == "none" else settings.lora_rank),
-        *(settings.lora_target, settings.block, settings.align, settings.intermediate_size),
+        settings.intermediate_size,
     )  # fmt: skip
     if cut.plan and config.inner_group_num > 1:
         raise UserError("--plan is for models without inner groups; give --plan=none")
-    if not cut.plan and (given := settings.given(["lora_rank", "lora_target", "block", "align"])):
+    if not cut.plan and (given := settings.given(["lora_rank"])):
         raise UserError(f"{given} is of blocks that are shared, and none will be; give --plan too, or leave it out")
     if cut.embedding_size:
         check_size(config, cut.embedding_size)
@@ -79,38 +70,29 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
     return cut
 
 
-def compress(
-    model: keras.Model,
-    cut: CompressionPlan,
-    likeness: Callable[[Any], float] | None = None,
-    counts: np.ndarray | None = None,
-) -> Any:
+def compress(model: keras.Model, cut: CompressionPlan, counts: np.ndarray | None = None) -> Any:
     """Returns a new, uncompiled model, compressed by the plan `cut`.
 
-    `likeness` scores the candidates for "best" blocks. `counts`, how often each token occurs, weight the rows of the
-    embeddings.
+    `counts`, how often each token occurs, weight the rows of the embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:
         model = factorize_embeddings(model, cut.embedding_size, counts)
     if cut.plan:
-        model = _shared(model, cut, likeness)
+        model = _shared(model, cut)
     # After sharing, which matches the order of the blocks' units.
     return narrow_blocks(model, cut.intermediate_size) if cut.intermediate_size else model
 
 
-def _shared(model: Any, cut: CompressionPlan, likeness: Callable[[Any], float] | None) -> Any:
-    config = _shared_config(encoder_of(model).config, cut)
-    if cut.aligned and encoder_of(model).config.sharing == "none":
+def _shared(model: Any, cut: CompressionPlan) -> Any:
+    before = encoder_of(model).config
+    config = _shared_config(before, cut)
+    if before.sharing == "none":
         groups = dict[int, list[int]]()
         for number, step in enumerate(plan(config)):
             groups.setdefault(step.attention, []).append(number)
         model = align_blocks(model, list(groups.values()))
-    taken = dict[int, int]()
-    if cut.block == "best":
-        assert likeness is not None
-        taken = _best_blocks(model, config, likeness)
-    return share_blocks(model, config, taken)
+    return share_blocks(model, config)
 
 
 def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
@@ -158,19 +140,7 @@ def _no_plan(config: AlbertConfig, layers: int) -> dict[str, Any]:
 
 def _shared_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
     repeats = any("x" in part for part in cut.plan.split("+"))
-    rank = cut.lora_rank if repeats else 0
     return config.replace(
         sharing="all" if config.sharing == "none" else config.sharing, num_hidden_groups=1, depth_plan=cut.plan,
-        depth_lora_rank=rank, depth_lora_target=cut.lora_target if rank else "both",
+        depth_lora_rank=cut.lora_rank if repeats else 0, depth_lora_target="both",
     )  # fmt: skip
-
-
-def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], float]) -> dict[int, int]:
-    taken = dict[int, int]()
-    steps = [step.attention for step in plan(config)]
-    for block in dict.fromkeys(steps):
-        members = [number for number, which in enumerate(steps) if which == block]
-        if len(members) > 1:
-            scores = {step: likeness(share_blocks(model, config, taken | {block: step})) for step in members}
-            taken[block] = max(scores, key=lambda step: scores[step])
-    return taken

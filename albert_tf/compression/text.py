@@ -42,7 +42,7 @@ def read_texts(
     If `pairs`, an example's texts share a row.
     """
     if patterns:
-        documents = read_documents(patterns, settings.text_field, settings.split_sentences)
+        documents = read_documents(patterns, split_sentences=settings.split_sentences)
         return ((text,) for text in itertools.chain.from_iterable(documents))
     examples = task.stream("train") if isinstance(task, TextTask) else None
     if examples is None:
@@ -63,7 +63,7 @@ class Texts(NamedTuple):
 
 def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) -> Texts:
     """Splits texts into training and held-out ones; raises UserError if they are too few."""
-    key_of = {text: text_key(text, 0) for text in texts}
+    key_of = {text: text_key(text) for text in texts}
     different = list(dict.fromkeys(key_of.values()))
     if len(different) < 2 * settings.held_out_rows:
         raise UserError(

@@ -1,1 +1,1 @@
-"""Extensions of the encoder, listed in `albert_tf.registry`; the core imports none."""
+"""Extensions of the encoder, listed in `albert_tf.config.registry`; the core imports none."""

@@ -7,10 +7,10 @@ import dataclasses
 import math
 from typing import Any
 
-from albert_tf.extension import Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.extension import Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.registry import Weights
 from albert_tf.layers.depth import plan
 from albert_tf.layers.weights import product_sizes
-from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 _TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}

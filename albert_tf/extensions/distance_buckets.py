@@ -12,9 +12,9 @@ import numpy as np
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import Extension, Weight, WeightLayer
+from albert_tf.config.extension import Extension, Weight, WeightLayer
+from albert_tf.config.registry import Spec, Weights
 from albert_tf.layers.block import Step
-from albert_tf.registry import Spec, Weights
 
 # Larger distances are in the last bucket of their side.
 MOST = 128

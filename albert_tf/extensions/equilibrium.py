@@ -7,7 +7,7 @@ steps share one dropout mask.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,11 +15,11 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
-from albert_tf.extensions.fixed_point import RowSums, Solution, Solver, implicit, norm, phantom, solve, spectral_radius
-from albert_tf.extensions.pullback import Function
-from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
-from albert_tf.registry import Weights
+from albert_tf.config.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.other_depths import repeated_run
+from albert_tf.config.registry import Weights
+from albert_tf.extensions.fixed_point import Function, RowSums, Solution, Solver, implicit, norm, phantom, solve
+from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from tfrecords.base.errors import UserError
 
 
@@ -64,15 +64,18 @@ class Equilibrium(Extension):
         return Solver(self.equilibrium_solver, self.equilibrium_tolerance, self.equilibrium_max_steps)
 
     def check(self, config: Any) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise UserError("a fixed point's gradient is TensorFlow's; leave KERAS_BACKEND at tensorflow")
         is_fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
         if is_fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
             raise UserError(
                 "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
             )
-        repeated_segment(config)
+        repeated_run(config, "a fixed point is of blocks that run again and again")
 
     def conflicts(self) -> dict[str, str]:
         names = ("step_signal", "depth_lora_rank", "halting", "random_depth_min", "untie_biases")
+        names += ("global_attention_every",)
         return dict.fromkeys(names, "a fixed point is of one function, the same at every step")
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
@@ -87,27 +90,10 @@ class Equilibrium(Extension):
         own = WeightLayer("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
         return [own] if owner == "encoder" else []
 
-    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        return {"equilibrium_radius": radius(encoder, features)}
-
-    def warning(self, figures: Mapping[str, float], step: int) -> str:
-        if not (part := figures.get("equilibrium_unconverged", 0)):
-            return ""
-        return (
-            f"{100 * part:.1f}% of the rows up to step {step} did not reach equilibrium_tolerance"
-            f" {self.equilibrium_tolerance:g} in {self.equilibrium_max_steps} steps (residual"
-            f" {figures['equilibrium_residual']:.2g} on average): what they give is no fixed point; watch"
-            " equilibrium_unconverged in history.csv"
-        )
-
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        solved, stored = repeated_segment(config), 2
-        if self.equilibrium_gradient == "phantom":
-            stored = self.equilibrium_phantom_steps
-        steps = sum(
-            len(run.steps) * (self.equilibrium_max_steps if place == solved else 1)
-            for place, run in enumerate(segments(config))
-        )
+        _, _, run, fixed = repeated_run(config)
+        stored = self.equilibrium_phantom_steps if self.equilibrium_gradient == "phantom" else 2
+        steps = fixed + len(run.steps) * self.equilibrium_max_steps
         return cost._replace(steps=steps, stored_steps=stored)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
@@ -150,7 +136,7 @@ class SolvedRunner(Runner):
         self.extension, self.gate = extension, weights["gate"]
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Tensor, loop: DepthLoop) -> Tensor:
-        if place != repeated_segment(self.config):
+        if place != repeated_run(self.config).place:
             return self.inner.repeat(place, segment, cycle, state, loop)
         function = self.extension.injected(self.gate, functools.partial(cycle, 0), state)
         self.solved = self.solution(function, state, loop)
@@ -166,37 +152,3 @@ class SolvedRunner(Runner):
         own = (residual, ops.cast(steps, "float32"), ops.cast(is_open, "float32"))
         outputs = outputs | {"residual": self.rows.restore(residual), "steps": self.rows.restore(steps)}
         return outputs, losses, values | dict(zip(self.extension.metrics(), own))
-
-
-def repeated_segment(config: Any) -> int:
-    """Returns the index of the only repeated segment in `depth.segments`; raises UserError for none or several."""
-    runs = segments(config)
-    repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
-    if len(runs) == 1:
-        return 0
-    if len(repeated) != 1:
-        raise UserError(
-            f"a fixed point is of blocks that run again and again; this plan over {config.num_steps} steps"
-            f" (sharing '{config.sharing}') has {len(repeated) or 'no'} such runs of blocks, and must have one"
-        )
-    return repeated[0]
-
-
-def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
-    """Returns a batch's fixed-point problem: the function, its initial state [tokens, hidden_size], and the rows."""
-    place, (_, runner, state) = repeated_segment(encoder.config), encoder.begin(features)
-    *before, (_, blocks) = DepthLoop().cycles(runner)[: place + 1]
-    for _, cycle in before:
-        state = cycle(0, state)
-    function: Function = functools.partial(blocks, 0)
-    if (extension := encoder.config.extension("equilibrium")) is not None:
-        gate = encoder.extension_weights["equilibrium"]["gate"]
-        function = extension.injected(gate, function, state)
-    return function, state, runner.rows
-
-
-def radius(encoder: Any, features: dict[str, Tensor]) -> float:
-    """Estimates the largest spectral radius, over all rows, of the repeated blocks' Jacobian at the fixed point."""
-    function, start, rows = recurrence(encoder, features)
-    state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
-    return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

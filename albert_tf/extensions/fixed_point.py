@@ -4,13 +4,19 @@ Each row, such as one text's tokens, is solved alone and stays fixed once conver
 other rows.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
+
+# Elsewhere there is no gradient of a fixed point.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+Function = Callable[[Tensor], Tensor]
 
 # Walker and Ni 2011: number of iterates that are mixed, fraction of each move f(z) - z that is taken, and ridge of the
 # mixing weights, relative to the mean squared move.
@@ -71,7 +77,6 @@ def solve(function: Function, start: Tensor, rows: RowSums, solver: Solver) -> S
     ([[2.0, 2.0, 2.0]], 5)
     """
     start = ops.stop_gradient(ops.cast(start, "float32"))
-    function = detached(function, start)
     nothing = rows.sum(ops.zeros_like(start[:, 0]))
     solution = Solution(start, nothing + float("inf"), ops.cast(nothing, "int32"))
     history = _History(start) if solver.kind == "anderson" else None
@@ -149,7 +154,7 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
     moved = state
     for _ in range(steps):
         moved = moved + damping * (ops.cast(function(moved), "float32") - moved)
-    return with_gradient_of(state, moved)
+    return _with_gradient_of(state, moved)
 
 
 def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -> Tensor:
@@ -158,28 +163,22 @@ def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -
     # evaluation of f.
     after = ops.cast(function(state), "float32")
 
-    def solved(backward: Function, upstream: Tensor) -> Tensor:
-        return solve(lambda vector: backward(vector) + upstream, upstream, rows, solver).state
+    @tf.custom_gradient
+    def hook(after: Tensor) -> tuple[Tensor, Function]:
+        def solved(upstream: Tensor) -> Tensor:
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+                tape.watch(state)
+                value = ops.cast(function(state), "float32")
+            return solve(lambda vector: tape.gradient(value, state, vector) + upstream, upstream, rows, solver).state
 
-    return with_gradient_of(state, with_changed_gradient(after, function, state, solved))
+        return tf.identity(after), solved
+
+    return _with_gradient_of(state, hook(after))
 
 
-def spectral_radius(function: Function, state: Tensor, rows: RowSums, iterations: int = 40, seed: int = 0) -> Tensor:
-    """Estimates the largest eigenvalue modulus of df/dz in each row, float32 [rows]; below 1, f contracts."""
-    # Power iteration with J^T: the geometric mean of the growth over the second half of the steps, since complex
-    # eigenvalues oscillate.
-    state = ops.stop_gradient(ops.cast(state, "float32"))
-    backward = pullback(function, state)
-    vector = keras.random.normal(ops.shape(state), seed=seed)
-    grown = rows.sum(ops.zeros_like(state[:, 0]))
+def _with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
+    @tf.custom_gradient
+    def hook(value: Tensor, other: Tensor) -> tuple[Tensor, Callable]:
+        return tf.identity(value), lambda upstream: (None, upstream)
 
-    def advance(step: Tensor, vector: Tensor, grown: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        vector = backward(vector)
-        length = ops.maximum(norm(vector, rows), _TINY)
-        counts = ops.cast(step >= iterations // 2, "float32")
-        return step + 1, vector / rows.spread(length)[:, None], grown + counts * ops.log(length)
-
-    vector = vector / rows.spread(ops.maximum(norm(vector, rows), _TINY))[:, None]
-    first = (ops.convert_to_tensor(0), vector, grown)
-    grown = ops.while_loop(lambda step, *_: step < iterations, advance, first, maximum_iterations=iterations)[2]
-    return ops.exp(grown / (iterations - iterations // 2))
+    return hook(value, other)

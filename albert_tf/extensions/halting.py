@@ -19,10 +19,10 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.registry import Weights
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner
-from albert_tf.registry import Weights
 
 
 class HaltingState(NamedTuple):

@@ -10,11 +10,11 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import site_seed
 from albert_tf.base.loops import repeat, run_if
-from albert_tf.extension import Extension
+from albert_tf.config.extension import Extension
+from albert_tf.config.other_depths import repeated_run
+from albert_tf.config.registry import Weights
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import DepthLoop, Runner, Segment, runs_of
-from albert_tf.other_depths import repeated_run
-from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 # Larger than all dropout sites' numbers.

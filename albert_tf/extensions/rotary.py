@@ -6,8 +6,8 @@ from typing import Any
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import Extension
-from albert_tf.registry import REGISTRY, Spec, Weights
+from albert_tf.config.extension import Extension
+from albert_tf.config.registry import REGISTRY, Spec, Weights
 from tfrecords.base.errors import UserError
 
 # The values of the key that several extensions share.

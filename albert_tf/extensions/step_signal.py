@@ -8,10 +8,10 @@ import numpy as np
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import GATE, Extension, Weight, WeightLayer
+from albert_tf.config.extension import GATE, Extension, Weight, WeightLayer
+from albert_tf.config.registry import Weights
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner, of_step
-from albert_tf.registry import Weights
 
 
 @dataclasses.dataclass(frozen=True)

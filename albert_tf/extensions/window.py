@@ -13,10 +13,10 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import Extension, RowCost
+from albert_tf.config.extension import Extension, RowCost
+from albert_tf.config.registry import Weights
 from albert_tf.layers.block import MASKED_SCORE, Step
 from albert_tf.layers.depth import plan
-from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 # Number of queries that attend to a whole row at once.

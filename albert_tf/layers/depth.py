@@ -11,9 +11,9 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.loops import repeat
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import plan_cycles
+from albert_tf.config.depth_plan import plan_cycles
+from albert_tf.config.registry import Weights
 from albert_tf.layers.block import Kernels, Rows, Step, block
-from albert_tf.registry import Weights
 
 
 class Segment(NamedTuple):

@@ -11,15 +11,13 @@ from albert_tf.base.extensions import ExtendedEncoder
 from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
-from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import resolve_walk
-from albert_tf.feature_values import check_values
+from albert_tf.config.extension import resolve_walk
+from albert_tf.config.registry import PLAIN_WALKS, WALKS, Weights
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
-from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features
+from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
 from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
-from albert_tf.registry import PLAIN_WALKS, WALKS, Weights
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.
@@ -57,8 +55,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if self.compute_dtype == "bfloat16":
-            warn_of_bfloat16()
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
@@ -156,7 +152,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
             one.check_outputs(bool(output_hidden_states), output_attentions)
         embedded, runner, state = self.begin(features, seed, attentions, is_drawn=training and not is_inspected)
         rows = runner.rows
-        is_listed = self.walk in ("unrolled", "recompute") and not self.is_exported
+        is_listed = self.walk in ("unrolled", "recompute")
         has_states = output_hidden_states or (output_hidden_states is None and is_listed)
 
         def add(state: Any) -> None:

@@ -8,10 +8,10 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import activation, check_range, dropout, is_symbolic, or_nan, plain, site_seed, whole
 from albert_tf.config import AlbertConfig
+from albert_tf.config.registry import REGISTRY
 from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Rows, Step, TokenPairs
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
-from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError, nearest
 
 # Numbers of further dropouts of a step, besides 0 to 2 (see `site_seed`): of the parts of a long row, and inside the
@@ -204,6 +204,27 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
         for name in entry.features:
             if name in features and config.extension(extension) is None:
                 raise plain(UserError(f"{name} is for an encoder with {entry.requested_by}; leave it out"))
+
+
+def check_values(features: Any, config: AlbertConfig) -> None:
+    """Raises UserError for ids or positions out of range; symbolic tensors are not checked."""
+    features = by_name(features)
+    for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
+        if name in features:
+            if "float" in str(features[name].dtype):
+                raise UserError(f"{name}: {features[name].dtype} is not read; give whole numbers, such as int32")
+            check_range(features[name], most, name, least)
+
+
+def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
+    ranges = dict.fromkeys(("input_ids", "masked_lm_ids"), (0, config.vocab_size)) | {"next_sentence_labels": (0, 2)}
+    positions = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
+    ranges |= dict.fromkeys(positions, (0, length))
+    if config.spec.has_types and config.type_vocab_size > 1:
+        ranges["segment_ids"] = (0, config.type_vocab_size)
+    if config.spec.has_positions:
+        ranges["position_ids"] = (-config.position_offset, config.max_seq_length)
+    return ranges
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:

@@ -10,7 +10,7 @@ from albert_tf.base.extensions import ExtensionOwner
 from albert_tf.base.layers import Dense, LayerNorm, RMSNorm, dropout, plain, rows_at
 from albert_tf.base.model import put
 from albert_tf.config import AlbertConfig
-from albert_tf.registry import Weights
+from albert_tf.config.registry import Weights
 from tfrecords.base.errors import UserError
 
 

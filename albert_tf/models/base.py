@@ -8,8 +8,8 @@ from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import plain
 from albert_tf.base.model import BaseModel, has_adapters
 from albert_tf.config import AlbertConfig
-from albert_tf.feature_values import check_values
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.padded import check_values
 from albert_tf.models.logits import loss_of_logits, metrics_of_logits
 from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_of, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay

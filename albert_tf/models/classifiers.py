@@ -1,6 +1,5 @@
 """Classifiers, regressors, token classifiers and multiple choice."""
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +11,8 @@ from albert_tf.base.fit_data import check_classes
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name, check_shapes
-from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.early_exit import EarlyExitModel
-from tfrecords.base.errors import UserError
+from albert_tf.models.early_exit import DenseHeadModel, EarlyExitModel
+from tfrecords.base.errors import UserError, check_counts
 
 _BINARY = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
 
@@ -41,8 +39,7 @@ class ClassesModel(EarlyExitModel):
         labels: Sequence[str] | None = None,
         **kwargs: Any,
     ):
-        if not isinstance(num_classes, numbers.Integral) or num_classes < 1:
-            raise UserError(f"num_classes={num_classes!r} must be a whole number of 1 or more")
+        check_counts(num_classes=num_classes)
         super().__init__(encoder, num_classes, dropout, early_exit, **kwargs)
         self.name_classes(num_classes, labels)
 

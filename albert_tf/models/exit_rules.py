@@ -8,11 +8,8 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.choices import EXIT_RULES
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import setting_of
+from albert_tf.config.extension import setting_of
 from tfrecords.base.errors import UserError
-
-# Types of answers; "states" is the encoder alone, whose rows exit by movement.
-KINDS = ("classification", "regression", "tagging", "states")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +31,6 @@ class ExitRule:
     tolerance: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UserError(f"early exit of kind '{self.kind}' is none of {', '.join(KINDS)}")
         if self.name not in EXIT_RULES:
             raise UserError(f"early exit rule '{self.name}' is none of {', '.join(EXIT_RULES)}")
         if self.kind == "states" and self.name != "movement":

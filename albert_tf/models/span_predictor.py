@@ -14,7 +14,6 @@ from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
 from albert_tf.models.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.whole_batch import share_of_batch
-from tfrecords.base.errors import UserError
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -63,10 +62,6 @@ class AlbertSpanPredictor(EncoderModel):
 
     def build(self, input_shape: Any = None) -> None:
         self.head.build((None, None, self.encoder.config.hidden_size))
-
-    def export(self, *args: Any, **kwargs: Any) -> None:
-        """Raises UserError: Keras exports no nested outputs such as spans."""
-        raise UserError("spans are exported by: python -m serving.export --model=... --output_dir=...")
 
     def head_variables(self) -> dict[str, keras.Variable]:
         parts = self.head.parts() if self.joint else {"span": self.head}

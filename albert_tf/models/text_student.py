@@ -9,16 +9,14 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import gather_positions
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.padded import LayerKernels
 from albert_tf.models.base import HolderModel
 from albert_tf.models.heads import mean_pool, unit_length
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.whole_batch import current_part, share_of_batch
 
-# Features of the encoder among those of a batch, and of what a teacher computed before.
+# Features of the encoder among those of a batch.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
-TAUGHT = "taught_"
 # Loss terms of a text's vector.
 OF_VECTORS = frozenset({"vectors", "similarities"})
 
@@ -33,24 +31,16 @@ class TextStudent(HolderModel):
     - vectors: 1 - cosine of the text's vectors (an embedder's own, else the mean hidden state);
     - similarities: mean squared difference of the cosines between the whole batch's texts;
     - states: squared difference of a token's hidden states, divided by the square of the teacher's;
-    - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last layer's attention values v
-      (MiniLM, arXiv:2002.10957);
-    - words: the same divergence of the vocabulary distributions at `masked_lm_positions`.
+    - words: Kullback-Leibler divergence of the vocabulary distributions at `masked_lm_positions`.
 
-    Only terms in `weights` are computed. With `map_states`, all the student's states but the last are first multiplied
-    by a learned matrix, initially the identity.
+    Only terms in `weights` are computed.
     """
 
     has_own_loss = True
 
-    def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
+    def __init__(self, model: Any, weights: dict[str, float], **kwargs: Any):
         super().__init__(**kwargs)
-        self.model, self.lesson_weights, self.map_states = model, dict(weights), map_states
-        self.state_map: Any = None
-        if map_states:
-            width = self.encoder.config.hidden_size
-            self.state_map = keras.layers.Dense(width, use_bias=False, kernel_initializer="identity", name="state_map")
-            self.state_map.build((None, None, width))
+        self.model, self.lesson_weights = model, dict(weights)
         self._freeze_what_does_not_learn()
         self._told: Callable | None = None
         self._means = [keras.metrics.Mean(name=name) for name in self.lessons]
@@ -95,22 +85,13 @@ class TextStudent(HolderModel):
         return dict.fromkeys(self.lessons, (None,))
 
     def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
-        """Returns the errors against the teacher, by loss term.
-
-        `features` may include the teacher's precomputed `representations`, under names with the prefix "taught_".
-        """
+        """Returns the errors against the teacher, by loss term."""
         given = representations(self.model, features, self.lessons, training=training)
         told = self._told_of(features, self.lessons)
-        if self.state_map is not None and "states" in given:
-            states = given["states"]
-            given["states"] = ops.concatenate([self.state_map(states[:, :-1]), states[:, -1:]], axis=1)
         mask = ops.cast(features["input_mask"], "float32")
         return {name: _DISTANCES[name](given, told, mask) for name in self.lessons}
 
     def _told_of(self, features: dict[str, Tensor], lessons: list[str]) -> dict[str, Tensor]:
-        told = {name.removeprefix(TAUGHT): value for name, value in features.items() if name.startswith(TAUGHT)}
-        if told:
-            return {name: _unpacked(name, value) for name, value in told.items()}
         assert self._told is not None, "learn_from() names the teacher"
         return {name: ops.stop_gradient(value) for name, value in self._told(features, lessons).items()}
 
@@ -131,7 +112,7 @@ class TextStudent(HolderModel):
         return results | {"loss": sum(self.lesson_weights[mean.name] * results[mean.name] for mean in self._means)}
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "weights": self.lesson_weights, "map_states": self.map_states}
+        return {**super().get_config(), "weights": self.lesson_weights}
 
 
 def representations(
@@ -141,7 +122,7 @@ def representations(
 
     Returns:
         dict of what `lessons` need: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
-        hidden_size]; values [batch, heads, sequence, head_size]; logits float32 [batch, predictions, vocab_size].
+        hidden_size]; logits float32 [batch, predictions, vocab_size].
     """
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
     read = {name: features[name] for name in _OF_ENCODER if name in features}
@@ -151,8 +132,6 @@ def representations(
         found["vectors"] = vectors_of(model, outputs["sequence_output"], features)
     if "states" in lessons:
         found["states"] = ops.stack([states[i] for i in steps or range(len(states))], axis=1)
-    if "relations" in lessons:
-        found["values"] = _values(encoder, states[-2])
     if "words" in lessons:
         assert isinstance(model, AlbertPretrainer)
         hidden = gather_positions(outputs["sequence_output"], features["masked_lm_positions"])
@@ -165,19 +144,6 @@ def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tenso
     if isinstance(model, AlbertSentenceEmbedder):
         return unit_length(model.pool(hidden, features))
     return unit_length(mean_pool(hidden, features["input_mask"]))
-
-
-def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
-    config, inputs = encoder.config, ops.reshape(state, (-1, encoder.config.hidden_size))
-    last = encoder.steps[-1]._replace(number=config.num_steps - 1)
-    values = LayerKernels(encoder).product("attention", "value", last, inputs)
-    heads = (-1, ops.shape(state)[1], config.num_attention_heads, config.head_size)
-    return ops.transpose(ops.reshape(values, heads), (0, 2, 1, 3))
-
-
-def _unpacked(name: str, value: Tensor) -> Tensor:
-    # On disk a row's tokens are its last axis: [batch, steps, hidden_size, sequence].
-    return ops.transpose(ops.cast(value, "float32"), (0, 1, 3, 2)) if name == "states" else value
 
 
 def _off_in_direction(given: dict, told: dict, mask: Tensor) -> Tensor:
@@ -201,18 +167,6 @@ def _off_in_states(given: dict, told: dict, mask: Tensor) -> Tensor:
     return _mean_over_tokens(ops.mean(relative, axis=1), mask)
 
 
-def _off_in_relations(given: dict, told: dict, mask: Tensor) -> Tensor:
-    one, other = (_relations(values["values"], mask) for values in (given, told))
-    divergence = ops.sum(ops.exp(other) * (other - one), axis=-1)
-    return _mean_over_tokens(ops.mean(divergence, axis=1), mask)
-
-
-def _relations(values: Tensor, mask: Tensor) -> Tensor:
-    values = ops.cast(values, "float32")
-    scores = ops.matmul(values, ops.transpose(values, (0, 1, 3, 2))) * values.shape[-1] ** -0.5
-    return ops.log_softmax(scores + (mask[:, None, None, :] - 1) * 1e4, axis=-1)
-
-
 def _off_in_words(given: dict, told: dict, mask: Tensor) -> Tensor:
     one, other = (ops.log_softmax(logits["logits"], axis=-1) for logits in (given, told))
     return ops.mean(ops.sum(ops.exp(other) * (other - one), axis=-1), axis=-1)
@@ -226,6 +180,5 @@ _DISTANCES = {
     "vectors": _off_in_direction,
     "similarities": _off_in_similarities,
     "states": _off_in_states,
-    "relations": _off_in_relations,
     "words": _off_in_words,
 }

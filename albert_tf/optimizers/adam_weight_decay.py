@@ -124,11 +124,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.skipped = self.add_variable((), dtype="int32", name="skipped", aggregation="only_first_replica")
-        self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
+        self.add_moments(variables)
         # By index: the TensorFlow backend passes `update_step` a tf.Variable without the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
         self._shown: list[str] = []
         self.last_norm = self.add_shown_variable("gradient_norm")
+
+    def add_moments(self, variables: list[keras.Variable]) -> None:
+        """Adds the running means of gradients."""
+        self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
 
     def add_shown_variable(self, name: str) -> keras.Variable:
         """Adds a scalar that `figures()` reports; it is not saved."""

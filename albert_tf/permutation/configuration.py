@@ -47,16 +47,10 @@ def read(values: Mapping[str, Any]) -> dict[str, Any]:
     """Converts a file's keys to AlbertConfig fields; "gelu" in zihangdai/xlnet is the tanh form (modeling.py:9)."""
     known = {NAMES[key]: value for key, value in values.items() if key in NAMES}
     known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", _FIELDS["hidden_dropout_prob"])
-    for key in ("d_model", "n_head"):
-        if type(known.get(NAMES[key])) is not int or known[NAMES[key]] < 1:
-            raise UserError(f"{key} must be a whole number of at least 1, not {known.get(NAMES[key])!r}")
     # They write None or -1 for none.
-    for name in ("memory_length", "reuse_length", "clamp_length"):
-        length = known.get(name)
-        if length is not None and type(length) is not int:
-            raise UserError(f"{name} must be a whole number, not {length!r}")
-        known[name] = max(length or 0, 0)
-    size = known.pop("head_size", None)
-    if size not in (None, known["hidden_size"] // known["num_attention_heads"]):
+    lengths = ("memory_length", "reuse_length", "clamp_length")
+    known |= {name: 0 for name in lengths if known.get(name) in (None, -1)}
+    size, heads, width = known.pop("head_size", None), known.get("num_attention_heads"), known.get("hidden_size")
+    if size is not None and not (type(heads) is type(size) is int and heads * size == width):
         raise UserError(f"d_head {size} is another architecture; a head has d_model / n_head numbers")
-    return _FIELDS | {"embedding_size": known["hidden_size"]} | known
+    return _FIELDS | {"embedding_size": width} | known

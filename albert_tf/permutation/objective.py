@@ -9,7 +9,7 @@ from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 
 # Manifest keys that determine a step's examples, besides those of all objectives.
-MANIFEST_KEYS = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
+MANIFEST_KEYS = ("objective", "reuse_length", "streams")
 MODEL = XlnetPretrainer
 
 
@@ -17,7 +17,7 @@ def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> A
     """Returns the configuration with the memory lengths that a run's settings and phases require."""
     if config.position_type != "relative":
         raise UserError(
-            "--objective=permutation needs a configuration with position_type 'relative', such as albert_xlnet_base or "
+            "records of permutations need a configuration with position_type 'relative', such as albert_xlnet_base or "
             f"xlnet_base, not '{config.position_type}'"
         )
     length = settings.memory_length or config.memory_length

@@ -1,6 +1,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf.base import Tensor
@@ -9,8 +10,58 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.models.heads import TiedLMHead
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.permutation.row_memory import RowMemory
 from tfrecords.base.errors import UserError
+
+
+class RowMemory(keras.metrics.Metric):
+    """Holds a batch's memory for the next batch, once `begin` was called.
+
+    As a metric, it is updated on every backend and not saved as a weight. A reset zeroes the memory unless it `lasts`.
+
+    >>> memory = RowMemory("memory", lasts=True)
+    >>> memory.begin((1, 2, 4, 8, 16))
+    >>> memory.update_state(ops.ones((2, 4, 8, 16)))
+    >>> float(ops.mean(memory.result_of_turn()))
+    1.0
+    """
+
+    def __init__(self, name: str, lasts: bool):
+        super().__init__(name=name, dtype="float32")
+        self._lasts = lasts
+        self._rows: Any = None
+
+    @property
+    def is_kept(self) -> bool:
+        return self._rows is not None
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Creates the memory, zeros [turns, steps, batch, memory, hidden_size], or checks an existing one's shape."""
+        if self._rows is None:
+            self._rows = self.add_variable(shape, "zeros", name="rows")
+        elif tuple(self._rows.shape) != shape:
+            raise ValueError(f"memory of shape {tuple(self._rows.shape)} cannot go on with {shape}")
+
+    def begin_with(self, value: Any) -> None:
+        value = np.array(value, "float32")
+        self.begin(value.shape)
+        self._rows.assign(value)
+
+    def result_of_turn(self) -> Tensor:
+        return self._rows[0]
+
+    def update_state(self, memory: Tensor) -> None:
+        memory = ops.cast(memory, "float32")
+        self._rows.assign(ops.concatenate([self._rows[1:], memory[None]]))
+
+    def result(self) -> dict[str, Any]:
+        return {}
+
+    def reset_state(self) -> None:
+        if not self._lasts:
+            super().reset_state()
+
+    def to_numpy(self) -> np.ndarray:
+        return ops.convert_to_numpy(self._rows)
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -51,18 +102,13 @@ class XlnetPretrainer(AlbertPretrainer):
         super().build(input_shape)
 
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
-        """From now on, passes the memory of each batch's rows on to the next batch.
+        """From now on, passes the memory of each batch's rows on to the next batch; the encoder has a memory_length.
 
         Training batches must have `train_batch_size` rows, and all others `eval_batch_size`. Training uses `parts`
         memories in turn; checkpoints keep them. Evaluation's memory is cleared when metrics are reset.
         Memories begin as zeros, unless a checkpoint held some.
-
-        Raises:
-            UserError: the encoder has no memory_length.
         """
         config = self.encoder.config
-        if not config.memory_length:
-            raise UserError("memory is kept of an encoder that has a memory_length; set it above 0")
         shapes = ((config.num_steps, rows, config.memory_length, config.hidden_size)
                   for rows in (train_batch_size, eval_batch_size))  # fmt: skip
         for memory, shape, turns in zip((self.memory, self.held_out_memory), shapes, (parts, 1)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.suites import scores
 from albert_tf.suites import sets as readers
 from albert_tf.suites.scores import measure

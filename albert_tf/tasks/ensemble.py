@@ -9,11 +9,6 @@ from tfrecords.answers.spans import IMPOSSIBLE
 from tfrecords.base.errors import UserError
 
 
-def reduced(outputs: Sequence[Any]) -> list[Any]:
-    """Returns the part of one model's outputs that `combine` needs."""
-    return [_spans_of(output) if isinstance(output, Mapping) else output for output in outputs]
-
-
 def combine(members: Sequence[Sequence[Any]]) -> list[Any]:
     """Combines several models' lists of outputs row by row: averages logits, or calls `combine_spans`."""
     return [_combine_row(outputs) for outputs in zip(*members, strict=True)]

@@ -1,7 +1,6 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -33,18 +32,21 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Returns Pearson's correlation; 0 if an argument is constant."""
-    return _correlation(stats.pearsonr, predictions, labels)
+    if len(labels) < 2 or np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return 0.0
+    centred = [np.asarray(values, np.float64) - np.mean(values, dtype=np.float64) for values in (predictions, labels)]
+    one, other = (values / np.linalg.norm(values) for values in centred)
+    return float(np.clip(one @ other, -1.0, 1.0))
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Returns Spearman's rank correlation, with mean ranks for ties; 0 if an argument is constant."""
-    return _correlation(stats.spearmanr, predictions, labels)
+    return pearson(_ranks(predictions), _ranks(labels))
 
 
-def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
-    if len(labels) < 2 or np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float(function(predictions, labels).statistic)
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:

@@ -3,12 +3,10 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.tasks.multilabel import MultilabelTask
-from albert_tf.tasks.resolving import resolve_data
+from albert_tf.tasks.resolving import open_train_file, resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile, check_labels, ordered_labels
+from albert_tf.tasks.tables.data_file import DataFile
 from albert_tf.tasks.tables.folders import OWN_STEMS, own_stems, train_file
-from albert_tf.tasks.tables.reading import read_table
-from albert_tf.tasks.tables.values import names_of
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.tasks.text_task import SplitFile, TextTask
@@ -32,12 +30,11 @@ def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = N
     if data_file:
         return file_task(data_file)
     folder = Path(settings.data_dir)
-    if trained is None:
-        train_file(folder)
+    labels = open_train_file(settings, train_file(folder)).labels if trained is None else trained["labels"]
     stems = own_stems(folder)
     splits = {split: SplitFile(stems.get(split, split)) for split in OWN_STEMS}
     columns = tuple(filter(None, (settings.text_column, settings.second_text_column)))
-    return _make(settings.task, columns, settings.label_column, _labels(settings, trained), folder, splits, None)
+    return _make(settings.task, columns, settings.label_column, tuple(labels or ()), folder, splits, None)
 
 
 def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
@@ -72,18 +69,3 @@ def _make(
         splits=splits,
         data_file=data_file,
     )
-
-
-def _labels(settings: FinetuningSettings, trained: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if trained is not None:
-        return tuple(trained["labels"] or ())
-    if settings.task == "regression":
-        return ()
-    path = train_file(Path(settings.data_dir))
-    table = read_table(path).require([settings.label_column], MEND_COLUMNS)
-    names, rows = set[str](), 0
-    for row in table.rows:
-        names.update(names_of(settings.task, table, row, settings.label_column))
-        rows += 1
-    check_labels(settings.task, path, settings.label_column, names, rows)
-    return tuple(ordered_labels(settings.task, names))

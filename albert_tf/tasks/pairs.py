@@ -8,13 +8,13 @@ import keras
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
+from albert_tf.loading.load import load
+from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import Preprocessor
 from albert_tf.tasks.metrics import spearman
-from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
+from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.tables.reading import write_table
@@ -27,7 +27,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
+    from albert_tf.loading.loaded import Loaded
 
 # Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
 DEFAULTS = Hyperparameters(
@@ -51,22 +51,11 @@ def pair_rows(
         return rows
     columns = [text_rows(tokenizer, [column], max_seq_length) for column in documents]
     tokens = dict(rows.tokens) | {
-        DOCUMENT + name: _side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
+        DOCUMENT + name: side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
         for name in rows.tokens
     }
     truncation = sum((column.truncation for column in columns), rows.truncation)
     return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
-
-
-def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
-    lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
-    splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
-    values = np.full(count * int(splits[-1]), fill, np.int32)
-    for place, column in enumerate(columns):
-        own = np.diff(column.splits)
-        starts = count * splits[:-1] + place * lengths
-        values[np.repeat(starts - column.splits[:-1], own) + np.arange(own.sum())] = column.values
-    return RaggedArray(values, splits, (count,))
 
 
 class TextPairs(keras.utils.PyDataset):
@@ -125,7 +114,7 @@ class TextPairs(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         self.epoch += 1
-        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, keys=self.rows.keys)
+        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, self.rows.keys)
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -171,9 +160,6 @@ class PairsTask(StreamedTask):
         if self.data.score and self.loss.name == "cosent":
             return "spearman"
         return "cosine" if self.loss.name == "mse" else "mrr"
-
-    def files(self) -> list[Path]:
-        return [] if self.data.held_out is not None or len(self.data.files) == 1 else list(self.data.files.values())
 
     def begun_from(self, model: Any, task: Mapping[str, Any]) -> "PairsTask":
         head: dict[str, Any] = {}
@@ -289,7 +275,7 @@ def pairs_task(settings: FinetuningSettings) -> PairsTask:
     """Makes the task of --task=pairs."""
     data = open_pairs(settings)
     dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
-    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, settings.symmetric, settings.margin, dims)
+    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, dims=dims)
     teacher = load(settings.teacher) if settings.teacher else None
     return PairsTask(data, loss, settings.query_prompt, settings.document_prompt, teacher)
 

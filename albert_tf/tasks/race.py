@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertMultipleChoice
-from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
+from albert_tf.tasks.rows import FeatureRows, features_of, on_host, side_by_side
 from albert_tf.tasks.tables.folders import find_tables
 from albert_tf.tasks.tables.reading import DataRow, Table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
@@ -63,21 +63,22 @@ class RaceTask(Task):
     ) -> FeatureRows:
         numbers: dict[str, int] = {}
         article = [numbers.setdefault(example.article, len(numbers)) for example in examples]
-        contexts = tf.gather(encode(tokenizer, list(numbers)), np.repeat(article, len(LETTERS)))
-        answers = encode(tokenizer, [answer for example in examples for answer in example.answers])
-        framer = Framer(tokenizer, max_seq_length)
-        rows = framer.choices(contexts, answers)
-        whole = (contexts.row_lengths() + answers.row_lengths()).numpy().reshape(-1, len(LETTERS)).sum(axis=1)
-        kept = rows.input_ids.row_lengths().numpy() - framer.special_tokens(2)
-        truncation = Truncation.of(whole, kept.reshape(-1, len(LETTERS)).sum(axis=1))
+        contexts, framer = tf.gather(encode(tokenizer, list(numbers)), article), Framer(tokenizer, max_seq_length)
+        choices, whole, kept = [], 0, 0
+        for place in range(len(LETTERS)):
+            answers = encode(tokenizer, [example.answers[place] for example in examples])
+            choices.append(framer.choices(contexts, answers))
+            whole += (contexts.row_lengths() + answers.row_lengths()).numpy()
+            kept += choices[-1].input_ids.row_lengths().numpy() - framer.special_tokens(2)
+        truncation, pad_id = Truncation.of(whole, kept), choices[0].pad_id
+        features = [features_of(rows) for rows in choices]
         tokens = {
-            name: _by_question(array, rows.pad_id if name == "input_ids" else 0)
-            for name, array in features_of(rows).items()
+            name: side_by_side([one[name] for one in features], pad_id * (name == "input_ids")) for name in features[0]
         }
         if not training:
-            return FeatureRows(tokens, {}, rows.pad_id, truncation=truncation)
+            return FeatureRows(tokens, {}, pad_id, truncation=truncation)
         labels = np.array([example.label for example in examples], np.int32)
-        return FeatureRows(tokens, {"label": labels}, rows.pad_id, target="label", truncation=truncation)
+        return FeatureRows(tokens, {"label": labels}, pad_id, target="label", truncation=truncation)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertMultipleChoice(encoder, dropout)
@@ -100,14 +101,8 @@ class RaceTask(Task):
     ) -> list[Path]:
         header = ["id", "level", "prediction", "label", *(f"logit:{letter}" for letter in LETTERS)]
         lines = [
-            [
-                example.name,
-                example.level,
-                LETTERS[logits.argmax()],
-                LETTERS[example.label],
-                *map(repr, map(float, logits)),
-            ]
-            for example, logits in zip(examples, outputs)
+            [one.name, one.level, LETTERS[logits.argmax()], LETTERS[one.label], *map(repr, map(float, logits))]
+            for one, logits in zip(examples, outputs)
         ]
         written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.test_splits:
@@ -117,45 +112,26 @@ class RaceTask(Task):
         return written
 
 
-def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
-    lengths = np.diff(rows.splits)
-    longest = lengths.reshape(-1, len(LETTERS)).max(axis=1)
-    columns = np.repeat(longest, len(LETTERS))
-    padded = np.full(columns.sum(), fill, np.int32)
-    shift = np.cumsum(columns) - columns - rows.splits[:-1]
-    padded[np.arange(len(rows.values)) + np.repeat(shift, lengths)] = rows.values
-    return RaggedArray(padded, np.concatenate([[0], np.cumsum(longest)]), (len(LETTERS),))
-
-
 def _files(folder: Path) -> list[Path]:
     found = find_tables(folder, (".txt",))
     return [found["all"]] if "all" in found else list(found.values())
 
 
 def _examples(table: Table, row: DataRow, level: str) -> list[RaceExample]:
-    article, questions, options, answers = (row.values[name] for name in ("article", "questions", "options", "answers"))
+    names = ("article", "questions", "options", "answers")
+    article, questions, options, answers = (row.values[name] for name in names)
     if not isinstance(article, str) or not article.strip():
         raise table.wrong(row, "article is not a text")
-    if not all(isinstance(value, list) for value in (questions, options, answers)):
-        raise table.wrong(row, "questions, options and answers must be lists")
-    if not len(questions) == len(options) == len(answers):
-        raise table.wrong(
-            row,
-            f"{len(questions)} questions, {len(options)} lists of options, {len(answers)} answers",
-            "make them equal",
-        )
+    if not all(isinstance(value, list) and len(value) == len(questions) for value in (questions, options, answers)):
+        raise table.wrong(row, "questions, options and answers must be lists, equally long")
     name = str(row.values.get("id", f"{table.path.name}:{row.line}"))
     examples = []
     for number, (question, choices, answer) in enumerate(zip(questions, options, answers)):
-        if not isinstance(choices, list) or len(choices) != 4 or not all(isinstance(c, str) for c in choices):
-            raise table.wrong(row, f"question {number} must have 4 options, texts each")
-        if not isinstance(question, str) or answer not in tuple(LETTERS):
-            raise table.wrong(row, f"question {number}: answer {answer!r} is none of A, B, C, D")
-        examples.append(
-            RaceExample(
-                f"{name}#{number}", level, article, tuple(_put(question, c) for c in choices), LETTERS.index(answer)
-            )
-        )
+        texts = [question, *choices] if isinstance(choices, list) else []
+        if len(texts) != 5 or not all(isinstance(text, str) for text in texts) or answer not in tuple(LETTERS):
+            raise table.wrong(row, f"question {number} must be a text with 4 options and the answer A, B, C or D")
+        filled = tuple(_put(question, choice) for choice in choices)
+        examples.append(RaceExample(f"{name}#{number}", level, article, filled, LETTERS.index(answer)))
     return examples
 
 

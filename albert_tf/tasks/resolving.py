@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
-from albert_tf.tasks.tables.columns import find_column, kind_of_labels
 from albert_tf.tasks.tables.data_file import (
-    MEND_COLUMNS,
     DataFile,
     FileOptions,
     check_columns,
@@ -17,7 +15,6 @@ from albert_tf.tasks.tables.data_file import (
 )
 from albert_tf.tasks.tables.folders import find_table, train_file
 from albert_tf.tasks.tables.pair_file import PairData, open_pairs
-from albert_tf.tasks.tables.reading import read_table
 from tfrecords.base.errors import UserError
 
 
@@ -45,9 +42,7 @@ def resolve_data(
     if trained is not None:
         options = dataclasses.replace(options, dev_fraction=1.0, known=tuple(trained["labels"] or ()))
     data_file = open_data_file(options)
-    found = data_file.options
-    columns = {"task": found.task, "text_column": found.text_column, "label_column": found.label_column}
-    return dataclasses.replace(settings, **columns), data_file
+    return _filled_in(settings, data_file), data_file
 
 
 def _with_usual_columns(settings: FinetuningSettings) -> FinetuningSettings:
@@ -63,14 +58,20 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
     if path is None:
         # A model predicts, and each file is compared with these names.
         return _with_usual_columns(settings)
-    names = read_table(path).columns
-    label = settings.label_column or find_column(path, names, "label")
-    text = settings.text_column or find_column(path, names, "text")
-    task = settings.task
-    if not task:
-        table = read_table(path).require([label], MEND_COLUMNS)
-        task = kind_of_labels(row.values[label] for row in table.rows).kind
-    return dataclasses.replace(settings, task=task, text_column=text, label_column=label)
+    return _filled_in(settings, open_train_file(settings, path))
+
+
+def open_train_file(settings: FinetuningSettings, path: Path) -> DataFile:
+    """Opens the training file of a folder."""
+    # A folder's files have no flag for their encoding, and no rows of them are held out.
+    return open_data_file(
+        dataclasses.replace(FileOptions.of(settings), path=str(path), encoding=None, dev_fraction=0.0)
+    )
+
+
+def _filled_in(settings: FinetuningSettings, data_file: DataFile) -> FinetuningSettings:
+    names = ("task", "text_column", "label_column")
+    return dataclasses.replace(settings, **{name: getattr(data_file.options, name) for name in names})
 
 
 def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
@@ -88,16 +89,3 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
     if not options.label_column and label_column in columns:
         changes["label_column"] = label_column
     return open_data_file(dataclasses.replace(options, **changes))
-
-
-def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
-    """Raises UserError if `open_labelled_file` would; needs no loaded model."""
-    kind = (trained or {}).get("kind")
-    if not trained or kind not in OWN_KINDS:
-        columns_of(options)
-        if kind:
-            raise UserError(f"the model answers {kind}; --data_file is for models of {', '.join(OWN_KINDS)}")
-        return
-    known = tuple(trained["labels"] or ()) if trained["task"] in OWN_KINDS else ()
-    options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
-    open_labelled_file(options, trained, label_column)

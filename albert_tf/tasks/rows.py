@@ -36,10 +36,6 @@ class RaggedArray(Sequence):
     def __getitem__(self, index: int) -> np.ndarray:
         return self.read(self.splits[index], self.splits[index + 1]).reshape(*self.lead, -1)
 
-    @property
-    def dtype(self) -> np.dtype:
-        return self.values.dtype
-
     def read(self, start: int, end: int) -> np.ndarray:
         size = math.prod(self.lead)
         return self.values[size * start : size * end]
@@ -49,17 +45,29 @@ class RaggedArray(Sequence):
         return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
 
 
+def side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
+    """Joins the arrays of each row to one [columns, length], padded by `fill` to the longest of them."""
+    lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
+    splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
+    values = np.full(count * int(splits[-1]), fill, np.int32)
+    for place, column in enumerate(columns):
+        own = np.diff(column.splits)
+        starts = count * splits[:-1] + place * lengths
+        values[np.repeat(starts - column.splits[:-1], own) + np.arange(own.sum())] = column.values
+    return RaggedArray(values, splits, (count,))
+
+
 class StoredArray(RaggedArray):
     """A RaggedArray whose values are in a file."""
 
-    def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...], dtype: type = np.int32):
-        super().__init__(np.empty(0, dtype), splits, lead)
+    def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...]):
+        super().__init__(np.empty(0, np.int32), splits, lead)
         self._file = file
 
     def read(self, start: int, end: int) -> np.ndarray:
         # Not mapped: the pages of a mapped file count as this process's memory until another needs them.
-        item = self.dtype.itemsize * math.prod(self.lead)
-        return np.frombuffer(os.pread(self._file.fileno(), item * (end - start), item * start), self.dtype)
+        item = self.values.itemsize * math.prod(self.lead)
+        return np.frombuffer(os.pread(self._file.fileno(), item * (end - start), item * start), self.values.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +117,7 @@ class FeatureRows:
 
     def _padded(self, name: str, rows: RaggedArray, indices: Sequence[int], length: int) -> np.ndarray:
         fill = self.pad_id if name.endswith("input_ids") else 0
-        dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.int32
-        padded = np.full((len(indices), *rows.lead, length), fill, dtype)
+        padded = np.full((len(indices), *rows.lead, length), fill, np.int32)
         for number, index in enumerate(indices):
             row = rows[index]
             padded[number, ..., : row.shape[-1]] = row

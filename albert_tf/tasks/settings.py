@@ -5,28 +5,43 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import MAX_SEED, OTHER_TOKENIZER_HELP, PAIR_LOSSES
-from albert_tf.trainer_settings import TrainerSettings
+from albert_tf.choices import MAX_SEED, PAIR_LOSSES
+from albert_tf.trainer_settings import DataFile, DataFolder, PublishedTokenizer, Run, Start, Updates
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 # Tasks of a user's own data.
 OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
 # Settings of --task=pairs alone, and of all tasks but this.
-_OF_PAIRS = ("loss", "symmetric", "margin", "matryoshka_dims", "negative_columns", "query_prompt", "document_prompt")
+_OF_PAIRS = ("loss", "matryoshka_dims", "negative_columns", "query_prompt", "document_prompt")
 _NOT_OF_PAIRS = (
     *("keep_head", "early_exit", "class_weights", "classifier_dropout", "distillation_weight"),
     *("span_head", "exclude_ids"),
 )
 # Settings of a flag alone.
-_OF_FLAG = {
-    "data_file": ("dev_fraction", "split_seed", "encoding"),
-    "teacher": ("distillation_weight",),
+_OF_FLAG = {"data_file": ("dev_fraction", "encoding"), "teacher": ("distillation_weight",)}
+_OWN = "the task's own"
+_DEFAULTS = {
+    "eval_batch_size": 32,
+    "learning_rate": 0.0,
+    "train_batch_size": 0,
+    "num_train_steps": 0,
+    "num_warmup_steps": -1,
+    "save_checkpoints_steps": 0,
+}
+_MEANINGS = {
+    "learning_rate": _OWN,
+    "train_batch_size": _OWN,
+    "num_train_steps": "by --num_train_epochs, or else the task's own",
+    "num_warmup_steps": _OWN,
+    "save_checkpoints_steps": "an epoch, at most 1000",
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningSettings(TrainerSettings):
+class FinetuningSettings(
+    DataFile, DataFolder, Start, PublishedTokenizer, Updates, Run, defaults=_DEFAULTS, meanings=_MEANINGS
+):
     """The settings of a fine-tuning run.
 
     Steps count optimizer updates; batch sizes count examples. Defaults called "the task's own" are in
@@ -44,21 +59,6 @@ class FinetuningSettings(TrainerSettings):
         "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile",
     }
 
-    data_file: str = setting(
-        "", help="one table of your own: .csv, .tsv, JSON lines or .parquet; --dev_fraction of its rows is held out"
-    )
-    data_dir: str = setting(
-        "", help="folder with the files of a task, e.g. glue/SST-2, or with train and dev files; instead of --data_file"
-    )
-    task: str = setting(
-        "",
-        help="a GLUE task such as sst2, or squad1, squad2, race; for your own data classification, multilabel, "
-        "regression, tagging or pairs; empty: detected from the labels of your data",
-    )
-    output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
-    init_from: str = setting(
-        "", help="encoder to start from: training folder, .keras file, published checkpoint, or a name on the hub"
-    )
     keep_head: bool = setting(
         False,
         help="also take the head of --init_from, to continue training a model that was fine-tuned on the same labels",
@@ -70,20 +70,6 @@ class FinetuningSettings(TrainerSettings):
         -1,
         help="draw the number of layers for each batch, at least this many, 0 for none; -1: as --init_from or --config",
         at_least=-1,
-    )
-    config: str = setting(
-        "",
-        help="train from scratch: a configuration's name or file, or that of a hub model; instead of --init_from",
-    )
-    tokenizer: str = setting(
-        "", help="a .model, vocab .txt, folder or name on the hub; empty: the tokenizer in the folder of --init_from"
-    )
-    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    lower_case: bool | None = setting(
-        None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
-    )
-    keep_accents: bool | None = setting(
-        None, help="whether a published vocabulary keeps accents; left out: as the files next to it say, or else not"
     )
     max_unknown_share: float = setting(
         0.2,
@@ -97,21 +83,8 @@ class FinetuningSettings(TrainerSettings):
         at_least=8,
         also={0: "for the task's own"},
     )
-    train_batch_size: int = setting(0, help="examples a step; 0: the task's own", at_least=0)
-    gradient_accumulation_steps: int = setting(
-        1,
-        help="number of parts that a step's batch is split into; they are computed one after the other, to save memory",
-        at_least=1,
-    )
-    eval_batch_size: int = setting(32, help="examples a batch of evaluation and prediction", at_least=1)
-    learning_rate: float = setting(0.0, help="peak of the learning-rate curve; 0: the task's own", at_least=0)
-    num_train_steps: int = setting(0, help="steps in all; 0: by --num_train_epochs, or else the task's own", at_least=0)
     num_train_epochs: float = setting(
         0.0, help="passes over the training examples, instead of --num_train_steps; 0: not set", at_least=0
-    )
-    num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: the task's own", at_least=-1)
-    save_checkpoints_steps: int = setting(
-        0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000", at_least=0
     )
     early_stopping: int = setting(
         0,
@@ -123,7 +96,6 @@ class FinetuningSettings(TrainerSettings):
         help="weight of each class in the loss: balanced, or a list such as no=1,yes=3; empty: all examples "
         "count alike",
     )
-    weight_decay: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0)
     albert_dropout: float = setting(
         -1.0,
         help="dropout in the encoder, hidden and attention; -1: the task's own",
@@ -135,23 +107,8 @@ class FinetuningSettings(TrainerSettings):
         -1.0, help="dropout before the head; -1: the task's own", at_least=0, below=1, also={-1: "for the task's own"}
     )
     early_exit: bool = setting(False, help="train a head after every layer, so that a row may stop early")
-    length_buckets: bool = setting(
-        True, help="put rows of similar length into a batch; otherwise pad every batch to --max_seq_length"
-    )
-    jit_compile: bool = setting(False, help="compile the step with XLA, once per padded length")
-    seed: int = setting(
-        0, help="seed for the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
-    )
     seeds: str = setting(
         "", help="train several runs: a count (3: seeds 0, 1, 2), or a list such as 3,7,11; instead of --seed"
-    )
-    dryrun: bool = setting(False, help="run every stage with a few examples and steps, and save nothing")
-    text_column: str = setting(
-        "", help="column of the text in your own data, or of the words to tag; empty: text, sentence or the like"
-    )
-    second_text_column: str = setting("", help="column of the second text of a pair in your own data")
-    label_column: str = setting(
-        "", help="column of the class, number or tags in your own data; empty: label, class or the like"
     )
     dev_fraction: float = setting(
         0.1,
@@ -159,12 +116,10 @@ class FinetuningSettings(TrainerSettings):
         at_least=0,
         below=1,
     )
-    split_seed: int = setting(
-        0, help="seed that chooses the held-out rows of --data_file", at_least=0, at_most=MAX_SEED
-    )
-    encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
     span_head: str = setting(
-        "", help="head for squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2"
+        "",
+        help="head for squad1 and squad2; empty: plain for squad1, joint for squad2",
+        choices=("", "plain", "joint"),
     )
     exclude_ids: str = setting("", help="file with a JSON list of question ids that squad1 and squad2 do not train on")
     teacher: str = setting(
@@ -184,10 +139,6 @@ class FinetuningSettings(TrainerSettings):
         help="loss on pairs; empty: mse with --teacher, cosent with scores, else multiple_negatives_ranking, whose "
         "--gradient_accumulation_steps are exact (GradCache)",
         choices=("", *PAIR_LOSSES),
-    )
-    symmetric: bool = setting(False, help="multiple_negatives_ranking also ranks the anchors for each positive")
-    margin: float = setting(
-        1.0, help="triplet: how much farther from the anchor a negative should be than the positive", at_least=0
     )
     matryoshka_dims: str = setting(
         "", help="widths to which vectors may later be cut, such as 384,128,64; the losses at all of them are added up"
@@ -231,13 +182,11 @@ class FinetuningSettings(TrainerSettings):
         if given := self.given(_NOT_OF_PAIRS):
             raise UserError(f"{given} has no effect on --task=pairs; leave it out")
         options = PAIR_LOSSES[self.loss].options if self.loss else ()
-        of_loss = [name for name in ("temperature", "symmetric", "margin", "matryoshka_dims") if name not in options]
+        of_loss = [name for name in ("temperature", "matryoshka_dims") if name not in options]
         if self.loss and (given := self.given(of_loss)):
             raise UserError(f"{given} has no effect on --loss={self.loss}; leave it out")
         if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", self.matryoshka_dims):
             raise UserError(f"--matryoshka_dims={self.matryoshka_dims} must be widths such as 384,128,64")
-        if len(set(widths := self.matryoshka_dims.split(","))) < len(widths):
-            raise UserError(f"--matryoshka_dims={self.matryoshka_dims} names a width twice; leave one out")
 
     def seed_list(self) -> list[int]:
         if not self.seeds:
@@ -252,21 +201,16 @@ class FinetuningSettings(TrainerSettings):
         return seeds
 
 
-@dataclasses.dataclass(frozen=True)
-class EnsembleSettings(CheckedSettings):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnsembleSettings(DataFolder, defaults={"task": dataclasses.MISSING, "data_dir": dataclasses.MISSING}):
     """The models of an ensemble, and the files to predict."""
 
-    task: str = setting(help="the same as --task of run_finetuning")
-    data_dir: str = setting(help="folder with the task's files; the dev and test files are answered")
     models: str = setting(help="folders of fine-tuned models, separated by commas")
     output_dir: str = setting(help="folder to write: predictions as those of run_finetuning, and ensemble.json")
     max_seq_length: int = setting(
         0, help="longest row in tokens; 0: the smallest that one of the models was trained with", at_least=0
     )
     eval_batch_size: int = setting(32, help="rows a batch", at_least=1)
-    text_column: str = setting("text", help="column of the text in your own data, or of the words to tag")
-    second_text_column: str = setting("", help="column of the second text of a pair in your own data")
-    label_column: str = setting("label", help="column of the class, number or tags in your own data")
 
 
 def check_data_dir(path: str) -> None:

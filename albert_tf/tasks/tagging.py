@@ -15,12 +15,11 @@ from absl import logging
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
-from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
-from albert_tf.tasks.tables.folders import find_table
-from albert_tf.tasks.tables.reading import DataRow, Table, read_table
+from albert_tf.tasks.tables.data_file import DataFile
+from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
-from albert_tf.tasks.task import Hyperparameters, StreamedTask
-from albert_tf.tasks.text_task import SplitFile
+from albert_tf.tasks.task import Hyperparameters
+from albert_tf.tasks.text_task import SplitFile, TableTask
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
@@ -42,7 +41,7 @@ class TaggedRows(FeatureRows):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggingTask(StreamedTask):
+class TaggingTask(TableTask):
     """Tags words; words and tags are lists, or texts split at white space.
 
     A word's tag is predicted at its first token (BERT, section 5.3). If all tags are O, B-... or I-..., entities are
@@ -64,6 +63,8 @@ class TaggingTask(StreamedTask):
     def inputs(self) -> tuple[str, ...]:
         return (self.text_column,)
 
+    columns = inputs
+
     @property
     def has_entities(self) -> bool:
         return all(tag == "O" or tag.startswith(("B-", "I-")) for tag in self.labels)
@@ -71,25 +72,6 @@ class TaggingTask(StreamedTask):
     @property
     def main_metric(self) -> str:
         return "f1" if self.has_entities else "accuracy"
-
-    def _path(self, split: str) -> Path | None:
-        return find_table(self.data_dir, self.splits[split].stem)
-
-    def files(self) -> list[Path]:
-        return [] if self.data_file else list(filter(None, map(self._path, self.splits)))
-
-    def stream(self, split: str) -> Iterator[TaggedExample] | None:
-        if self.data_file:
-            table = self.data_file.table(split)
-        else:
-            path = self._path(split)
-            table = path and read_table(path)
-        if table is None:
-            return None
-        labelled = split not in self.test_splits
-        columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
-        table = table.require(columns, MEND_COLUMNS)
-        return self._examples(table, labelled)
 
     def _examples(self, table: Table, labelled: bool) -> Iterator[TaggedExample]:
         unlike = []
@@ -99,14 +81,8 @@ class TaggingTask(StreamedTask):
             yield example
         if unlike:
             line, word = unlike[0]
-            logging.warning(
-                "'%s': %d words are empty or hold white space, such as %r in line %d; a server, which splits texts at "
-                "white space, sees other words",
-                table.path,
-                len(unlike),
-                word,
-                line,
-            )
+            what = "'%s': %d words are empty or hold white space, such as %r in line %d; a server splits texts there"
+            logging.warning(what, table.path, len(unlike), word, line)
 
     def _example(self, table: Table, row: DataRow, labelled: bool) -> TaggedExample:
         if not labelled:

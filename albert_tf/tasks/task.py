@@ -50,9 +50,6 @@ class Task(abc.ABC):
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
 
-    def files(self) -> list[Path]:
-        return []
-
     def begun_from(self, model: keras.Model | None, task: Mapping[str, Any]) -> "Task":
         """Returns the task, with what it takes over from the initial model and its task.json."""
         return self

@@ -1,3 +1,4 @@
+import abc
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,8 +45,40 @@ def split_files(*splits: str) -> dict[str, SplitFile]:
     return {split: SplitFile(split) for split in splits}
 
 
+class TableTask(StreamedTask):
+    """A task whose examples are the rows of tables."""
+
+    data_dir: Path
+    columns: tuple[str, ...]
+    label_column: str
+    splits: Mapping[str, SplitFile]
+    skip_broken: bool = False
+    published: bool = False
+    data_file: DataFile | None = None
+
+    def _path(self, split: str) -> Path | None:
+        return find_table(self.data_dir, self.splits[split].stem, (".tsv",) if self.published else SUFFIXES)
+
+    def stream(self, split: str) -> Iterator[Any] | None:
+        labelled = split not in self.test_splits
+        if self.data_file:
+            table = self.data_file.table(split)
+        else:
+            path, header = self._path(split), self.splits[split].header
+            table = path and read_table(path, header, self.skip_broken and labelled, self.published)
+        if table is None:
+            return None
+        needed = (*self.columns, *[self.label_column] * labelled)
+        table = table.require(needed) if self.published else table.require(needed, MEND_COLUMNS)
+        return self._examples(table, labelled)
+
+    @abc.abstractmethod
+    def _examples(self, table: Table, labelled: bool) -> Iterator[Any]:
+        """Yields the examples of a table."""
+
+
 @dataclasses.dataclass(frozen=True)
-class TextTask(StreamedTask):
+class TextTask(TableTask):
     """Classification or regression of one or two texts in a table.
 
     Attributes:
@@ -88,25 +121,6 @@ class TextTask(StreamedTask):
     @property
     def main_metric(self) -> str:
         return self.metrics[0]
-
-    def _path(self, split: str) -> Path | None:
-        return find_table(self.data_dir, self.splits[split].stem, (".tsv",) if self.published else SUFFIXES)
-
-    def files(self) -> list[Path]:
-        return [] if self.data_file else list(filter(None, map(self._path, self.splits)))
-
-    def stream(self, split: str) -> Iterator[TextExample] | None:
-        labelled = split not in self.test_splits
-        if self.data_file:
-            table = self.data_file.table(split)
-        else:
-            path, header = self._path(split), self.splits[split].header
-            table = path and read_table(path, header, self.skip_broken and labelled, self.published)
-        if table is None:
-            return None
-        needed = (*self.columns, *[self.label_column] * labelled)
-        table = table.require(needed) if self.published else table.require(needed, MEND_COLUMNS)
-        return self._examples(table, labelled)
 
     def _examples(self, table: Table, labelled: bool) -> Iterator[TextExample]:
         count, lists = 0, []

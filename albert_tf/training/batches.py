@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.base.traced import traced_functions
+from albert_tf.base.model import traced_functions
 from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
@@ -26,7 +26,7 @@ POOL = 64
 
 
 def epoch_order(
-    lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True, keys: np.ndarray | None = None
+    lengths: np.ndarray, batch_size: int, seed: int, epoch: int, keys: np.ndarray | None = None
 ) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
@@ -37,11 +37,9 @@ def epoch_order(
     order = random.permutation(len(lengths))
     size = min(batch_size, len(order))
     order = order if keys is not None else order[: len(order) // size * size]
-    if bucketed:
-        pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
-        order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
-    batches = order.reshape(-1, size) if keys is None else _without_repeats(order, keys, size)
-    return random.permutation(batches) if bucketed else batches
+    pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
+    order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+    return random.permutation(order.reshape(-1, size) if keys is None else _without_repeats(order, keys, size))
 
 
 def _without_repeats(order: np.ndarray, keys: np.ndarray, size: int) -> np.ndarray:
@@ -95,7 +93,6 @@ def training_batches(
     max_seq_length: int,
     seed: int,
     first_batch: int = 0,
-    bucketed: bool = True,
     parts: int = 1,
     workers: int = 1,
     worker: int = 0,
@@ -103,28 +100,24 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of batches, starting with batch number `first_batch`.
 
-    `batch_size` counts rows over all workers; a worker gets its rows as `parts` elements of one size. If `bucketed`, a
-    batch has rows of similar length, padded to the longest; otherwise rows are padded to `max_seq_length`.
+    `batch_size` counts rows over all workers; a worker gets its rows as `parts` elements of one size. A batch
+    has rows of similar length, padded to the longest.
     """
     sizes, padded = rows.sizes, padding(rows, max_seq_length, jit_compile)
 
     def generate() -> Iterator[tuple]:
         skip = first_batch
         for epoch in itertools.count():
-            batches = epoch_order(sizes, batch_size, seed, epoch, bucketed, rows.keys)
+            batches = epoch_order(sizes, batch_size, seed, epoch, rows.keys)
             for batch in batches[skip:]:
-                length = padded(batch) if bucketed else max_seq_length
                 for part in np.split(batch, parts * workers)[worker::workers]:
-                    yield rows.batch(part, length)
+                    yield rows.batch(part, padded(batch))
             skip = max(0, skip - len(batches))
 
-    dataset = tf.data.Dataset.from_generator(
-        generate, output_signature=signature(rows, None if bucketed else max_seq_length)
-    )
-    return dataset.prefetch(4)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature(rows)).prefetch(4)
 
 
-def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
+def reader(rows: FeatureRows, settings: Any, first_batch: int) -> Callable:
     """Returns a function (parts, workers, worker): `training_batches` with the settings' values."""
 
     def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
@@ -134,7 +127,6 @@ def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = 
             settings.max_seq_length,
             settings.seed,
             first_batch=first_batch,
-            bucketed=bucketed,
             parts=parts * settings.gradient_accumulation_steps,
             workers=workers,
             worker=worker,
@@ -159,13 +151,13 @@ def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
     return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))
 
 
-def signature(rows: FeatureRows, length: int | None = None) -> tuple:
+def signature(rows: FeatureRows) -> tuple:
     """Returns the tf.TensorSpecs of a batch; varying dimensions are None."""
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
         shape = [None, *array.shape[1:]]
         if name in rows.tokens:
-            shape[-1] = length
+            shape[-1] = None
         return tf.TensorSpec(shape, array.dtype)
 
     features, *roles = rows.batch([0], padding(rows, 0)(np.arange(1)))

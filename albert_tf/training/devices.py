@@ -36,7 +36,8 @@ class Devices:
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
 
     def check_batch(self, size: int, parts: int) -> None:
-        if size % (parts * self.replicas):
+        """Raises UserError if the devices cannot share a batch in parts equally."""
+        if size < 1 or size % (parts * self.replicas):
             raise UserError(
                 f"{self.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose another "
                 "--train_batch_size"

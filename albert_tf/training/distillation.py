@@ -5,13 +5,13 @@ import os
 import keras
 from keras import ops
 
-from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.hub import find_model
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.checkpoints.resizing import keep_pieces
+from albert_tf.loading.hub import find_model
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.whole_batch import share_of_batch
-from albert_tf.training.start import longer_command
+from albert_tf.training.start import check_length
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.comparing import difference
@@ -64,12 +64,7 @@ def load_teacher(
                 " give the teacher's folder as --tokenizer, or a student that was made from it"
             )
         teacher = keep_pieces(teacher, kept)
-    positions = teacher.encoder.config.max_seq_length
-    if positions < max_seq_length:
-        raise UserError(
-            f"--max_seq_length={max_seq_length} is more than --teacher={path} takes, {positions}; give less, or make "
-            f"the teacher longer: {longer_command(path, max_seq_length)}, and then --teacher=longer"
-        )
+    check_length(max_seq_length, teacher.encoder.config, path, "--max_seq_length")
     task = load_task(find_model(path))
     if task is not None and labels is not None and task["labels"] != list(labels):
         raise UserError(f"--teacher={path} has the labels {task['labels']}, the student {list(labels)}")

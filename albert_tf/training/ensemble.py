@@ -6,16 +6,17 @@ from typing import Any, cast
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.hub import find_model
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
-from albert_tf.tasks.ensemble import combine, reduced
+from albert_tf.loading.hub import find_model
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
+from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 from albert_tf.training.batches import predict
 from albert_tf.training.preparation import Split
+from albert_tf.training.start import check_length
 from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -41,7 +42,7 @@ def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
         found = [predict(model, split.rows, settings.eval_batch_size, length) for split in splits]
         metrics[str(folder)] = _scores(task, splits, found)
         print(f"{folder}: {_shown(metrics[str(folder)])}")
-        members.append([reduced(outputs) for outputs in found])
+        members.append(found)
     together = [combine(of_split) for of_split in zip(*members)]
     _use_thresholds(task, folders)
     summary = {"models": metrics, "ensemble": _scores(task, splits, together)}
@@ -85,9 +86,8 @@ def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tupl
                 f"'{folder}' has another tokenizer than '{folders[0]}' ({found}); an ensemble reads the same tokens"
             )
         config = AlbertConfig.from_json(folder / "config.json")
-        first, positions = first.with_cls_last(config.spec.last_token), config.max_seq_length
-        if max_seq_length > positions:
-            raise UserError(f"--max_seq_length={max_seq_length} is more than the {positions} positions of '{folder}'")
+        first = first.with_cls_last(config.spec.last_token)
+        check_length(max_seq_length, config, folder, "--max_seq_length")
         if not max_seq_length:
             lengths.append(trained["max_seq_length"])
     return first, min(lengths)

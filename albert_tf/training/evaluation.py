@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.training.start import check_length
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest
@@ -62,9 +63,7 @@ def evaluate(
         # The embedding table may have more rows than the tokenizer has tokens.
         expected = {"vocab_size": tokenizer.vocab_size, "tokenizer_sha256": tokenizer.sha256}
     dataset = read_examples(eval_data, batch_size, training=False, expected=expected)
-    length = dataset.element_spec["input_ids"].shape[1]
-    if length > config.max_seq_length:
-        raise UserError(f"the records are {length} tokens long, the model takes {config.max_seq_length}")
+    check_length(dataset.element_spec["input_ids"].shape[1], config, "")
     if not model.compiled:
         # Keras's trainer under JAX computes operation by operation unless asked to compile.
         model.compile(jit_compile=keras.backend.backend() == "jax")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from albert_tf import answers
-from albert_tf.loading import load
+from albert_tf.loading import answers
+from albert_tf.loading.load import load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import MultilabelTask
@@ -80,7 +80,7 @@ def evaluate_model(
     }
     folder = files.make_output_dir(output_dir)
     written = task.write_predictions(folder, split.name, examples, rows, outputs)
-    written.append(_draw(folder, task, split, outputs, report))
+    written += _draw(folder, task, split, outputs, report)
     files.write_json(folder / "evaluation.json", report)
     print("\n".join(_lines(report)))
     print(truncation_line({Path(options.path).name: rows.truncation}))
@@ -118,32 +118,20 @@ def kind_of(model: keras.Model, path: str) -> str:
     )
 
 
-def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> Path:
+def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> list[Path]:
+    """Draws the confusion matrix of a task whose texts or words have one class each."""
     if isinstance(task, TaggingTask):
         found = task.predictions(split.examples, split.rows, outputs)
         given = [example.tags for example in split.examples]
         labels, predictions = (np.array(list(itertools.chain.from_iterable(of))) for of in (given, found))
-        return _draw_matrix(folder, task, labels, predictions, report)
-    assert isinstance(task, TextTask)
-    if isinstance(task, MultilabelTask):
-        has_label, scores = task.indicators(split.examples) > 0, np.asarray(outputs, np.float64)
-        pictures.draw_labels(path := folder / "precision_recall.png", task.labels, scores, has_label)
-        return path
-    labels, predictions = np.array([example.label for example in split.examples]), task.predictions(outputs)
-    if task.labels is None:
-        pictures.draw_numbers(path := folder / "predictions.png", labels, predictions)
-        return path
-    return _draw_matrix(folder, task, labels, predictions, report, np.asarray(outputs, np.float64))
-
-
-def _draw_matrix(
-    folder: Path, task: Task, labels: np.ndarray, predictions: np.ndarray, report: dict[str, Any],
-    scores: np.ndarray | None = None,
-) -> Path:  # fmt: skip
-    counts = pictures.confusion(labels, predictions, len(task.labels or ()))
-    report["labels"], report["confusion"] = list(task.labels or ()), counts.tolist()
-    pictures.draw_classes(path := folder / "confusion.png", report["labels"], counts, scores, labels)
-    return path
+    elif isinstance(task, MultilabelTask) or not isinstance(task, TextTask) or task.labels is None:
+        return []
+    else:
+        labels, predictions = np.array([example.label for example in split.examples]), task.predictions(outputs)
+    counts = pictures.confusion(labels, predictions, len(task.labels))
+    report["labels"], report["confusion"] = list(task.labels), counts.tolist()
+    pictures.draw_classes(path := folder / "confusion.png", task.labels, counts)
+    return [path]
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:

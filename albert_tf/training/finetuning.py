@@ -9,8 +9,7 @@ import keras
 
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task
-from albert_tf.optimizers import create_optimizer
+from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training import run_folder
@@ -34,6 +33,7 @@ _SUMMARY = "summary.json"
 # Settings that a resumed run may change. Paths have no effect, the contents of files do.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
+    "tensorboard",
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
     *("dryrun", "allow_pickle"),
 )
@@ -53,7 +53,6 @@ def finetune(settings: FinetuningSettings, task: Task | None = None, devices: De
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
         return _finetune(settings, task, devices, started)
-    _check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
     with run_folder.trial_folder(Path(settings.output_dir), devices) as folder:
         _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started)
     if devices.is_chief:
@@ -108,16 +107,6 @@ def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
     return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
 
 
-def _check_claims(settings: FinetuningSettings, task: Task | None, devices: Devices) -> None:
-    """Raises UserError if the output folder, or a seed's, holds a run with other settings."""
-    folders = _folders(settings)
-    if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
-        run = prepare(settings, task)
-        for seed, folder in folders.items():
-            training = Finetuning(_of_seed(run, seed, folder), devices, 0.0)
-            run_folder.check_claim(folder, training.settings, training.free, training.facts())
-
-
 class Finetuning(Training):
     """Fine-tunes a task's model."""
 
@@ -148,16 +137,7 @@ class Finetuning(Training):
             fresh = copy_weights(self.inputs.source, model if keeps_head else encoder)
             if settings.keep_head and self.devices.is_chief:
                 print(f"Weights and head of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
-        optimizer = create_optimizer(
-            "adamw",
-            settings.learning_rate,
-            settings.num_train_steps,
-            settings.num_warmup_steps,
-            weight_decay=settings.weight_decay,
-        )
-        model.compile(optimizer=optimizer, **self.task.compile_arguments())
-        # If the first step created these variables, TensorFlow would trace it twice.
-        optimizer.build(model.trainable_variables)
+        model.compile(optimizer=self.optimizer(model), **self.task.compile_arguments())
         return model
 
     def prepare(self) -> None:
@@ -181,7 +161,7 @@ class Finetuning(Training):
         return self.inputs.train.truncation.shares()
 
     def batches(self, phase: Phase, step: int) -> Callable:
-        return reader(self.inputs.train, self.settings, step, self.settings.length_buckets)
+        return reader(self.inputs.train, self.settings, step)
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
         scores = {}

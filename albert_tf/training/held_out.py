@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import MANIFEST, find_records, read_folder
+from tfrecords.manifest import find_records, read_folder
 
 # The table of a build's corpus files: digest, bytes, name.
 _INPUTS = "inputs.tsv"
@@ -25,10 +25,9 @@ def check_held_out(train_data: Sequence[str], eval_data: Sequence[str]) -> None:
     folders = {}
     for split, patterns in (("train", train_data), ("eval", eval_data)):
         paths = sorted({path for pattern in patterns for path in find_records(pattern, split)})
-        built = {path.parent for path in paths if (path.parent / MANIFEST).exists()}
+        built = {path.parent for path in paths}
         (other,) = _CALLED.keys() - {split}
         others = {folder / file["name"] for folder in built for file in read_folder(folder)["splits"][other]["files"]}
-        others |= {path for path in paths if path.parent not in built and path.name.startswith(other)}
         if wrong := [path for path in paths if path in others]:
             raise UserError(
                 f"'{wrong[0]}' holds {_CALLED[other]} records, but is given as {_CALLED[split]} data; name others"

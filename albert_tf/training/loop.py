@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from absl import logging
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.model_files import MODEL_FILE
+from albert_tf.optimizers import AdamWeightDecay, create_optimizer
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import TrainingReport, memory_figures
@@ -31,8 +31,6 @@ from tfrecords.tokenizers.base import Tokenizer
 _MAX_SKIPPED = 20
 # What helps if the loss or gradients are not finite.
 LOWER_RATE = "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
-# Rows whose spectral radius is estimated at an evaluation.
-_RADIUS_ROWS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +79,14 @@ class Training(abc.ABC):
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
         """Returns a new compiled model with its optimizer built."""
+
+    def optimizer(self, model: keras.Model, name: str = "adamw", **options: Any) -> AdamWeightDecay:
+        """Returns an optimizer with its variables: if the first step made them, TensorFlow would trace it twice."""
+        settings = self.settings
+        steps = settings.num_train_steps, settings.num_warmup_steps
+        made = create_optimizer(name, settings.learning_rate, *steps, weight_decay=settings.weight_decay, **options)
+        made.build(model.trainable_variables)
+        return made
 
     def phases(self) -> Sequence[Phase]:
         """Returns the phases, in order."""
@@ -174,8 +180,8 @@ class Training(abc.ABC):
         parts = settings.gradient_accumulation_steps
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts)
         history = self.history if self.devices.is_chief else None
-        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step)
-        self._ended = self._has_warned = False
+        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step, settings.tensorboard)
+        self._ended = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:
                 self._train_phase(phase)
@@ -209,7 +215,6 @@ class Training(abc.ABC):
             self.report.batch(rows, length, waited)
             parts.append(batch)
         self.steps.train(*parts)
-        self._batch = batch
         self.step += 1
         self.report.step(self.steps.running if self.devices.processes == 1 else None)
 
@@ -218,7 +223,6 @@ class Training(abc.ABC):
         optimizer = self.model.optimizer
         figures |= {"skipped": int(keras.ops.convert_to_numpy(optimizer.skipped))} | optimizer.figures()
         figures |= memory_figures() | self.data_figures()
-        self._warn(figures)
         self.check(figures)
         self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds, saves)
         evaluates, held_out, began = saves or (self.stopped and not self._must_hurry()), {}, time.monotonic()
@@ -226,7 +230,6 @@ class Training(abc.ABC):
             self.report.waits_for("evaluating")
             held_out = self._evaluated(phase)
             self.check(figures | held_out)
-            figures |= self._figures_of_rows()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
             self._save(figures | held_out)
@@ -253,22 +256,6 @@ class Training(abc.ABC):
 
     def _save_checkpoint(self) -> None:
         run_folder.save_checkpoint(self.model, self.folder)
-
-    def _warn(self, figures: dict[str, float]) -> None:
-        for one in self.config.extensions if self.devices.is_chief and not self._has_warned else ():
-            if message := one.warning(figures, self.step):
-                self._has_warned = True
-                logging.warning("%s", message)
-
-    def _figures_of_rows(self) -> dict[str, float]:
-        if not hasattr(self.model, "encoder") or self.devices.replicas > 1 or not self.config.extensions:
-            return {}
-        features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
-        few = {name: value[:_RADIUS_ROWS] for name, value in features.items()}
-        found = dict[str, float]()
-        for one in self.config.extensions if len(few["input_ids"].shape) == 2 else ():
-            found |= one.figures(self.model.encoder, few)
-        return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
         evaluations = (1 + evaluates) * self._evaluation_seconds

@@ -1,10 +1,9 @@
 """Estimates the memory of a pre-training step."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.client import device_lib
 
 from albert_tf.analysis.cost import parameters, work_of
 from albert_tf.config import AlbertConfig
@@ -39,9 +38,10 @@ class Need(NamedTuple):
         return self.fixed + self.row * rows
 
 
-def step_need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
-    """Estimates a step's memory for rows of `length` tokens with `predictions` masked words."""
-    work = work_of(config, length, predictions if settings.objective == "permutation" else 0)
+def step_need(config: AlbertConfig, manifest: dict[str, Any], settings: PretrainingSettings) -> Need:
+    """Estimates a step's memory for the rows of records."""
+    length, predictions = manifest["max_seq_length"], manifest["max_predictions_per_seq"]
+    work = work_of(config, length, predictions if manifest.get("objective") == "permutation" else 0)
     gate = _GATE * (config.feed_forward == "glu")
     block = work.length * _HIDDEN * config.hidden_size
     block += work.length * (_INTERMEDIATE + gate) * config.intermediate_size
@@ -56,17 +56,9 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
 
 def free_memory() -> int | None:
     """Returns the bytes that this process may use, including what it uses now; None if unknown."""
-    if (device := _device_memory()) is not None:
-        return device
     of_machine = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
-    limits = [limit for limit in (of_machine, *_of_containers()) if limit is not None]
+    limits = [limit for limit in (of_machine, _of_container()) if limit is not None]
     return min(limits) + (_kilobytes(Path("/proc/self/status"), "VmRSS") or 0) if limits else None
-
-
-def _device_memory() -> int | None:
-    if not tf.config.list_logical_devices("GPU"):
-        return None
-    return min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU")
 
 
 def _kilobytes(path: Path, name: str) -> int | None:
@@ -75,61 +67,33 @@ def _kilobytes(path: Path, name: str) -> int | None:
     return int(found[0]) * 1024 if found else None
 
 
-def _of_containers(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    lines = own.read_text().splitlines() if own.is_file() else []
-    free = []
-    for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
-            continue
-        base = root / "memory" if controllers else root
-        limit, used = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
-        )
-        folder = base / name.strip("/")
-        for group in (folder, *folder.parents):
-            if group.is_relative_to(base) and (left := _left(group, limit, used)) is not None:
-                free.append(left)
-    return free
-
-
-def _left(group: Path, limit: str, used: str) -> int | None:
+def _of_container(group: Path = Path("/sys/fs/cgroup")) -> int | None:
     try:
-        allowed = (group / limit).read_text().strip()
-        taken, statistics = int((group / used).read_text()), (group / "memory.stat").read_text().split()
-    except (OSError, ValueError):
-        return None
-    if not allowed.isdigit() or int(allowed) >= 2**60:
+        allowed, taken = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        statistics = (group / "memory.stat").read_text().split()
+    except (OSError, ValueError):  # There is no limit.
         return None
     # Cached files are released on demand.
     counts = dict(zip(statistics[::2], map(int, statistics[1::2])))
-    return int(allowed) - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
+    return allowed - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
 
 
 def memory_advice(
     settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices
 ) -> str:
     """Returns a line with the estimated memory of a step and, where it may not fit, the flags that help."""
-    total = free_memory()
-    # Logical devices of one CPU share its memory.
-    sharers = devices.replicas if _device_memory() is not None else devices.processes
-    needs = [
-        step_need(config, phase.manifest["max_seq_length"], phase.manifest["max_predictions_per_seq"], settings)
-        for phase in phases
-    ]
+    needs = [(phase.batch_size, step_need(config, phase.manifest, settings)) for phase in phases]
 
     def estimate(parts: int) -> float:
-        return max(need.of(-(-phase.batch_size // (parts * sharers))) for phase, need in zip(phases, needs))
+        return max(need.of(-(-rows // (parts * devices.processes))) for rows, need in needs)
 
-    need = estimate(settings.gradient_accumulation_steps)
-    line = f"a step of {phases[0].batch_size} rows takes about {need / GIB:.1f} GiB"
-    if not total:
+    parts, rows, total = settings.gradient_accumulation_steps, phases[0].batch_size, free_memory()
+    line = f"a step of {rows} rows takes about {estimate(parts) / GIB:.1f} GiB"
+    if not total or tf.config.list_logical_devices("GPU"):
         return line
     line += f"; free: {total / GIB:.1f} GiB"
-    if need <= total:
+    if estimate(parts) <= total:
         return line
-    # Reversed streams are divided among the devices separately.
-    directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
-    shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
-    divisors = [parts for parts in range(1, min(shares) + 1) if not any(share % parts for share in shares)]
-    parts = next((parts for parts in divisors if estimate(parts) <= _SHARE * total), divisors[-1])
+    divisors = [number for number in range(parts, rows + 1) if rows % number == 0]
+    parts = next((number for number in divisors if estimate(number) <= _SHARE * total), rows)
     return f"{line}: it may not fit; --gradient_accumulation_steps={parts}, --walk=recompute or a smaller batch help"

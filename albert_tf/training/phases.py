@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf.training.devices import Devices
 from albert_tf.training.held_out import check_held_out
 from albert_tf.training.loop import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
@@ -31,6 +32,11 @@ class RecordsPhase(Phase):
     replicas: int = 1
 
     @property
+    def permutes(self) -> bool:
+        """Whether the records are permuted (XLNet), not masked."""
+        return self.manifest.get("objective") == "permutation"
+
+    @property
     def least_rows(self) -> int:
         """The rows per replica in a dry run: 2 or, for permutation records, their number of streams."""
         return self.manifest.get("streams", 2)
@@ -50,11 +56,10 @@ class RecordsPhase(Phase):
 
         def read(parts: int, workers: int, worker: int):
             parts = parts * parts_of_step
-            if settings.objective == "permutation":
+            if self.permutes:
                 return read_permutations(
                     self.train_data, self.batch_size, training=True, seed=settings.seed,
-                    skip_batches=step - self.first_step, perm_size=settings.perm_size, parts=parts,
-                    num_workers=workers, worker=worker,
+                    skip_batches=step - self.first_step, parts=parts, num_workers=workers, worker=worker,
                 )  # fmt: skip
             size = self.batch_size // (parts * workers)
             # Each process has graphs of its own.
@@ -66,7 +71,6 @@ class RecordsPhase(Phase):
                 examples_per_row=math.ceil(2 / self.fill) if shared else 1,
                 row_multiple=math.ceil(size / sizes),
                 skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
-                shuffle_window=settings.shuffle_window, files_at_once=settings.files_at_once,
             )  # fmt: skip
 
         return read
@@ -80,8 +84,8 @@ class RecordsPhase(Phase):
         def read(parts: int, workers: int, worker: int):
             options = {"training": False, "num_workers": workers, "worker": worker, "expected": same}
             size = settings.eval_batch_size
-            if settings.objective == "permutation":
-                dataset = read_permutations(self.eval_data, size, perm_size=settings.perm_size, parts=parts, **options)
+            if self.permutes:
+                dataset = read_permutations(self.eval_data, size, parts=parts, **options)
             else:
                 dataset = read_examples(self.eval_data, max(1, size // (parts * workers)), **options)
             return dataset.take(settings.max_eval_steps * parts or -1)
@@ -98,21 +102,14 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
     phases = [RecordsPhase(0, middle, train_data, eval_data, size, first, replicas)]
     if settings.second_train_data:
         second = read_manifest(settings.second_train_data)
-        for key in ("tokenizer_sha256", "pair_task"):
-            if second[key] != first[key]:
-                raise UserError(f"the records of the two phases differ in {key}: {first[key]!r} and {second[key]!r}")
+        for key in ("tokenizer_sha256", "pair_task", "objective"):
+            one, other = first.get(key), second.get(key)
+            if one != other:
+                raise UserError(f"the records of the two phases differ in {key}: {one!r} and {other!r}")
         train_data, eval_data = settings.second_train_data, settings.second_eval_data
         size = settings.second_train_batch_size or size
         phases.append(RecordsPhase(middle, end, train_data, eval_data, size, second, replicas))
-    parts = replicas * settings.gradient_accumulation_steps
     for phase in phases:
-        objective = phase.manifest.get("objective", "masked")
-        if objective != settings.objective:
-            raise UserError(
-                f"the records of '{phase.train_data}' are for --objective={objective}, not {settings.objective}; set "
-                "it, or name others"
-            )
-        if phase.batch_size % parts:
-            raise UserError(f"{parts} devices or parts of a step cannot share a batch of {phase.batch_size} equally")
+        Devices(replicas=replicas).check_batch(phase.batch_size, settings.gradient_accumulation_steps)
     check_held_out([phase.train_data for phase in phases], [phase.eval_data for phase in phases if phase.eval_data])
     return phases

@@ -19,7 +19,6 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.folders import warn_of_unused
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
 from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer
@@ -78,8 +77,6 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
             f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}; "
             "docs/guide/data.md says how each task's files are named"
         )
-    if used := task.files():
-        warn_of_unused(used)
     examples = {name: task.read(name) for name in (*task.evaluation_splits, *task.test_splits)}
     start = load_start(
         settings.init_from,
@@ -149,15 +146,13 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
         return None
     if not settings.keep_head:
         return start.model if task.keeps_head else encoder_of(start.model)
-    trained, asked = start.task, task.describe()
-    if getattr(start.model, "multi_label", False) != (asked["kind"] == "multilabel"):
-        raise UserError(
-            f"--keep_head: the head of --init_from={settings.init_from} gives a text "
-            f"{'one label' if asked['kind'] == 'multilabel' else 'several labels'}, --task={settings.task} does not"
-        )
+    asked, trained = task.describe(), dict(start.task)
+    if getattr(start.model, "multi_label", False):
+        trained["kind"] = "multilabel"
+    elif asked["kind"] == "multilabel":
+        trained.setdefault("kind", "one label")
     # Published checkpoints name their labels alone.
-    names = ("kind", "labels") if "kind" in trained or not trained else ("labels",)
-    for name in names:
+    for name in ("kind", "labels") if "kind" in trained or not trained else ("labels",):
         if trained.get(name) != asked[name]:
             raise UserError(
                 f"--keep_head needs a model fine-tuned for the {name} {asked[name]}; "
@@ -199,20 +194,12 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
     for name in ("albert_dropout", "classifier_dropout"):
         changes[name] = getattr(own, name) if getattr(settings, name) == -1 else getattr(settings, name)
     changes["temperature"] = settings.temperature or own.temperature
-    parts = settings.gradient_accumulation_steps
-    if changes["train_batch_size"] % parts:
-        raise UserError(
-            f"--train_batch_size={changes['train_batch_size']} is no multiple of --gradient_accumulation_steps={parts}"
-        )
     if settings.dryrun:
         changes |= {"num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1, "save_checkpoints_steps": 2}
     return dataclasses.replace(settings, **changes)
 
 
 def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: FeatureRows) -> FinetuningSettings:
-    parts = settings.gradient_accumulation_steps
-    if min(settings.train_batch_size, len(rows)) % parts:
-        raise UserError(f"{len(rows)} rows make one batch, no multiple of --gradient_accumulation_steps={parts}")
     compares = bool(settings.loss) and PAIR_LOSSES[settings.loss].compares
     if compares and min(settings.train_batch_size, len(rows)) == 1:
         raise UserError(
@@ -227,16 +214,16 @@ def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Featu
         # The official count is of the official number of steps: a shorter run has a shorter warm-up.
         share = own.num_warmup_steps / own.num_train_steps if own.num_train_steps else own.warmup_proportion
         warmup = int(share * steps)
-    if warmup >= steps:
-        raise UserError(f"--num_warmup_steps={warmup} must be below the {steps} steps of the run")
     interval = settings.save_checkpoints_steps or min(1000, max(an_epoch, -(-steps // 20)))
-    return dataclasses.replace(
+    found = dataclasses.replace(
         settings,
         num_train_steps=steps,
         num_train_epochs=0.0,
         num_warmup_steps=warmup,
         save_checkpoints_steps=min(interval, steps),
     )
+    found.check_warmup()
+    return found
 
 
 def _model_config(settings: FinetuningSettings, start: Start, tokenizer: Tokenizer) -> AlbertConfig:

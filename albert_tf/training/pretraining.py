@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import resolve_walk
+from albert_tf.config.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import create_optimizer
 from albert_tf.permutation import objective as permutation
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
@@ -21,14 +20,13 @@ from albert_tf.training.start import Start, check_length, copy_weights, load_pre
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
-from tfrecords.reader import describe_records
+from tfrecords.reader import open_records
 from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 # Keys of the records' manifest that determine the examples and masks of a step.
-_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "word_rule")
-_MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
+_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed")
 
 
 def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
@@ -63,12 +61,12 @@ class Pretraining(Training):
         self.log_steps = settings.log_steps
         self._phases = phases
         self._held_out = {}
-        # Missing, truncated or foreign records, also of the second phase, are reported before anything is written.
+        # Missing or truncated records, also of the second phase, are reported before anything is written.
         for phase in phases:
-            describe_records(find_records(phase.train_data, "train"), "train")
+            open_records(phase.train_data, True, None)
         for read in filter(None, (phase.held_out(settings) for phase in phases)):
             read(1, 1, 0)
-        for phase in phases if settings.objective == "permutation" else ():
+        for phase in phases if phases[0].permutes else ():
             phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # It also reports impossible batches.
 
     def facts(self) -> dict[str, Any]:
@@ -80,43 +78,31 @@ class Pretraining(Training):
         }
 
     def _of_records(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        keys = _DECISIVE_OF_RECORDS + permutation.MANIFEST_KEYS * (self.settings.objective == "permutation")
+        keys = _DECISIVE_OF_RECORDS + permutation.MANIFEST_KEYS * self._phases[0].permutes
         return {key: manifest.get(key) for key in keys}
 
     def new_model(self) -> AlbertPretrainer:
         settings, start = self.settings, self.start
-        pair_task = self._phases[0].manifest["pair_task"]
+        permutes, pair_task = self._phases[0].permutes, self._phases[0].manifest["pair_task"]
         encoder = AlbertEncoder(
             start.config,
             walk=settings.walk,
             dtype=settings.dtype_policy,
             seed=settings.seed,
             # Without a pair task nothing trains a pooler, and published models that had none lack it.
-            pooler=pair_task != "none" or not (start.config.position_offset or settings.objective == "permutation"),
+            pooler=pair_task != "none" or not (start.config.position_offset or permutes),
         )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
         pair_task = {"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task)
-        model = _MODELS[settings.objective](encoder, pair_task)
+        model = (permutation.MODEL if permutes else AlbertPretrainer)(encoder, pair_task)
         if start.model is not None:
             fresh = copy_weights(start.model, model)
             print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
             if start.vocabulary:
                 print(start.vocabulary)
-        optimizer = create_optimizer(
-            settings.optimizer,
-            settings.peak_learning_rate,
-            settings.num_train_steps,
-            settings.num_warmup_steps,
-            settings.poly_power,
-            weight_decay=settings.weight_decay,
-            beta_1=settings.beta_1,
-            beta_2=settings.beta_2,
-            epsilon=settings.epsilon,
-            global_clipnorm=settings.global_clipnorm or None,
-            gradient_norm=settings.gradient_norm,
-        )
+        clipnorm = settings.global_clipnorm or None
+        optimizer = self.optimizer(model, settings.optimizer, beta_2=settings.beta_2, global_clipnorm=clipnorm)
         model.compile(optimizer=optimizer, jit_compile=settings.jit_compile)
-        optimizer.build(model.trainable_variables)
         return model
 
     def prepare(self) -> None:
@@ -124,8 +110,7 @@ class Pretraining(Training):
 
     @property
     def _packed(self) -> bool:
-        may_share = all(one.packs for one in self.config.extensions) and self.settings.gradient_norm != "official"
-        return self.settings.pack_rows and may_share
+        return self.settings.pack_rows and all(one.packs for one in self.config.extensions)
 
     def remark(self) -> str:
         return f"; {self.memory}"
@@ -137,13 +122,7 @@ class Pretraining(Training):
         return phase.training(self.settings, step, self._packed)
 
     def check(self, figures: dict[str, float]) -> None:
-        skipped, limit = figures["skipped"], self.settings.max_skipped_updates
-        if skipped > limit:
-            raise UserError(
-                f"{skipped} updates up to step {self.step} had gradients that are not finite and were skipped, more "
-                f"than --max_skipped_updates={limit}; lower --learning_rate or lengthen --num_warmup_steps in another "
-                "--output_dir, look for damaged records, or go on from the last checkpoint with a higher limit"
-            )
+        super().check(figures)
         held_out = figures.get("val_loss", 0.0)
         if not math.isfinite(held_out):
             raise UserError(f"the held-out loss is {held_out} after step {self.step}, nothing was saved; {LOWER_RATE}")
@@ -182,11 +161,11 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
             raise UserError(f"'{folder / run_folder.RUN_FILE}' does not describe a run; give another --output_dir")
         start = Start(AlbertConfig.from_dict(began), None, None)
     else:
-        start = load_pretraining_start(
-            settings.init_from, settings.config, records, settings.tokenizer, settings.former_tokenizer, length
-        )
+        start = load_pretraining_start(settings.init_from, settings.config, records, settings.tokenizer, length)
     check_length(length, start.config, settings.init_from)
     config = resolve_walk(start.config, settings.walk)[0]
-    if settings.objective == "permutation":
+    if phases[0].permutes:
         config = permutation.with_memory(config, settings, phases)
+    elif settings.memory_length:
+        raise UserError(f"--memory_length={settings.memory_length} is for records of permutations; leave it out")
     return start._replace(config=config, tokenizer=records)

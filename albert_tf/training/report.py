@@ -17,10 +17,10 @@ from tfrecords.base.script import progress_bar
 class TrainingReport:
     """Shows and writes a run's figures; without a `history`, does nothing."""
 
-    def __init__(self, history: History | None, name: str, num_train_steps: int, first_step: int):
+    def __init__(self, history: History | None, name: str, num_train_steps: int, first_step: int, boards: bool):
         self.history = history
         self._boards = {}
-        if history:
+        if history and boards:
             folder = history.path.parent / "tensorboard"
             remove_events(folder, first_step)
             for board in ("train", "validation"):

@@ -8,17 +8,17 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.devices import Devices
 from tfrecords.base import files
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError
 
 RUN_FILE, SETTINGS_FILE, HISTORY_FILE = "run.json", "settings.json", "history.csv"
 LAST, BEFORE = "last.keras", "previous.keras"
@@ -83,7 +83,7 @@ class History:
         self.rows: list[dict] = []
         if self.path.is_file():
             with open(self.path, newline="", encoding="utf-8") as file:
-                self.rows = [row for row in _rows(file, self.path) if int(row["step"]) <= first_step]
+                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
 
     def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
         row = {"step": step, "seconds": round(seconds, 3)}
@@ -93,16 +93,6 @@ class History:
             writer = csv.DictWriter(file, fieldnames=columns, restval="")
             writer.writeheader()
             writer.writerows(self.rows)
-
-
-def _rows(file: Iterable[str], path: Path) -> Iterator[dict[str, str]]:
-    try:
-        for row in csv.DictReader(file, strict=True):
-            if None in row or None in row.values() or not row["step"].isdecimal():
-                raise ValueError(f"{row} is no row of figures")
-            yield row
-    except (csv.Error, KeyError, ValueError) as error:
-        raise UserError(f"'{path}' is damaged: {first_line(error)}; remove it, and the history begins anew") from error
 
 
 def has_run(folder: Path) -> bool:
@@ -150,28 +140,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
         if problems and is_chief:
             os.replace(folder / LAST, folder / DAMAGED)
             print(f"{problems[0]}; it is kept as {DAMAGED}, going on from {name}", file=sys.stderr)
-        _remove_accumulators(model)
         return model
     if problems:
         raise UserError(f"{'; '.join(problems)}; copy one back whole, or start again in another --output_dir")
     return None
-
-
-def _remove_accumulators(model: keras.Model) -> None:
-    optimizer = model.optimizer
-    parts = optimizer.gradient_accumulation_steps
-    if not parts:
-        return
-    store = {}
-    optimizer.save_own_variables(store)
-    accumulators = {id(variable) for variable in optimizer._accumulated_gradients}
-    values = [
-        store[str(n)]
-        for n, variable in enumerate(optimizer.variables)
-        if id(variable) not in accumulators and str(n) in store
-    ]
-    values[0] = values[0] // parts  # Iterations, which Keras counts in parts.
-    config = model.get_compile_config()
-    config["optimizer"]["config"]["gradient_accumulation_steps"] = None
-    model.compile_from_config(config)
-    model.optimizer.load_own_variables({str(number): value for number, value in enumerate(values)})

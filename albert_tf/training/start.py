@@ -5,20 +5,19 @@ from typing import Any, NamedTuple
 
 import keras
 
-from albert_tf import loading
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of, named_variables
-from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.config import AlbertConfig, read_config
-from albert_tf.extension import begins_plain
-from albert_tf.hub import find_model
+from albert_tf.config.extension import begins_plain
+from albert_tf.config.registry import KEYS, owner_of
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.own_tokenizer import difference_from_own
-from albert_tf.registry import KEYS, owner_of
+from albert_tf.loading.hub import find_model
+from albert_tf.loading.load import load
+from albert_tf.loading.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.carrying import carry_over
-from tfrecords.tokenizers.comparing import difference
-from tfrecords.tokenizers.loading import read_tokenizer
+from tfrecords.tokenizers.comparing import carry_over, difference
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 class Start(NamedTuple):
@@ -47,13 +46,13 @@ def load_start(
 ) -> Start:
     """Loads weights with their tokenizer or, without `init_from`, reads a configuration.
 
-    `config` is a published configuration's name or a JSON file. For other arguments see `loading.load`.
+    `config` is a published configuration's name or a JSON file. For other arguments see `load`.
     """
     if init_from:
-        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
+        loaded = load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
-    own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None
+    own = load_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None
     return Start(made, None, own)
 
 
@@ -66,20 +65,20 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
 
 
 def load_pretraining_start(
-    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
+    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", length: int = 0
 ) -> Start:
     """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
     `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts and some settings of
     extensions, and add extensions that keep the initial outputs. If `tokenizer` is set, the weights are adapted to the
-    records' vocabulary. `former_tokenizer` is the weights' tokenizer, if none is next to them.
+    records' vocabulary.
     """
-    if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
+    if tokenizer and (found := difference(load_tokenizer(tokenizer), records)):
         raise UserError(
             f"--tokenizer={tokenizer} is not the tokenizer that the records were made with ({found}); give the folder "
             "of the records, or build them anew with it"
         )
-    start = load_start(init_from, config, former_tokenizer if init_from else "")
+    start = load_start(init_from, config)
     if start.model is None:
         # The records decide: a head over any other vocabulary could not be trained on them.
         return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
@@ -104,8 +103,8 @@ def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
 def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     if start.tokenizer is None:
         raise UserError(
-            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; give the tokenizer "
-            "that it was trained with by --former_tokenizer=FILE"
+            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; put the tokenizer "
+            "that it was trained with into its folder"
         )
     if not difference(records, start.tokenizer):
         return start
@@ -114,8 +113,8 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")
 
 
-def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if `length`, given by `flag` or the records, is too long for the model."""
+def check_length(length: int, config: AlbertConfig, path: str | os.PathLike, flag: str = "") -> None:
+    """Raises UserError if `length`, given by `flag` or the records, is too long for the model at `path`."""
     limit = config.max_seq_length
     if length <= limit:
         return
@@ -125,17 +124,10 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
         said = f"the records are {length} tokens long, the model takes at most {limit}; build the records with "
         said += f"--max_seq_length={limit} or less"
     fix = "raise max_position_embeddings in --config"
-    if init_from:
-        fix = f"make the model longer: {longer_command(init_from, length)}, and then --init_from=longer"
+    if path:
+        command = f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras"
+        fix = f"make the model longer: {command} --max_positions={length}, and then give the folder longer"
     raise UserError(f"{said}, or {fix}")
-
-
-def longer_command(path: str | os.PathLike, length: int) -> str:
-    """Returns a command that extends a model to rows of `length` tokens."""
-    return (
-        f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
-        f"--max_positions={length}"
-    )
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:

@@ -9,7 +9,7 @@ import keras
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import flops, parameters
 from albert_tf.checkpoints.formats import save_keras
-from albert_tf.model_files import MODEL_FILE
+from albert_tf.loading.model_files import MODEL_FILE
 from benchmarks import inference_loading
 from benchmarks.latency.page import BATCH, EXPORTS, LENGTH
 from benchmarks.servers import model_server
@@ -49,7 +49,7 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
     return {
         "model": name,
         "parameters": counted.encoder + counted.pooler,
-        "gflop": flops(config, LENGTH).total / 1e9,
+        "gflop": flops(config, LENGTH) / 1e9,
         "megabytes": single["model"]["in_process"]["megabytes"],
         "load_seconds": loaded["load_seconds"],
         "load_and_first_call_seconds": loaded["seconds"],

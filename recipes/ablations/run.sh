@@ -10,7 +10,7 @@ corpus=$1 out=$2 seeds=${3:-3}
 here=$(dirname "$0")
 mkdir -p "$out"
 [[ -e $out/spm.model ]] || python -m tfrecords.train_tokenizer --input="$corpus" --output_prefix="$out/spm" \
-    --vocab_size=1000 --max_lines=20000 --nohard_vocab_limit
+    --vocab_size=1000 --nohard_vocab_limit
 
 train() {  # NAME TASK ROW
     [[ -e $out/examples/$2/manifest.json ]] || python -m tfrecords.create_pretraining_data --input="$corpus" \

@@ -18,7 +18,7 @@ PLACES = {
     "read_permutations": ("tfrecords.permutation_reader:read_permutations",),
     "ExportSettings": ("serving.export:ExportSettings",),
     "export": ("serving.export:export",),
-    "named_configurations": ("albert_tf.published:NAMED",),
+    "named_configurations": ("albert_tf.config.published:NAMED", "albert_tf.published:NAMED"),
 }
 # Every command, by the module that `python -m` takes.
 COMMANDS = (

@@ -16,17 +16,15 @@ _COMMON = ("--max_seq_length=32", "--held_out_fraction=0.1", "--seed=1", "--work
 BUILDS = {
     "static": ("--masking=static", "--max_predictions_per_seq=5"),
     "dynamic": ("--masking=dynamic", "--max_predictions_per_seq=5"),
-    "static twice, shards, gzip": ("--dupe_factor=2", "--chunk_megabytes=0.01", "--gzip"),
+    "static twice, shards": ("--dupe_factor=2", "--chunk_megabytes=0.01"),
     "single words": ("--ngram=1", "--masked_lm_prob=0.3"),
     "pieces": ("--nowhole_words", "--pair_task=nsp"),
     "no pair": ("--pair_task=none", "--short_seq_prob=0.5"),
     "sentence pairs": ("--input_format=sentence-pair",),
     "full sentences": ("--input_format=full-sentences", "--pair_task=none", "--masking=dynamic"),
     "doc sentences": ("--input_format=doc-sentences", "--pair_task=none"),
-    "short by document": ("--short_seq_rule=document", "--short_seq_prob=0.3"),
     "permutation": ("--objective=permutation",),
-    "permutation, forwards": ("--objective=permutation", "--nobi_data", "--streams=1", "--reuse_length=0"),
-    "permutation, other spans": ("--objective=permutation", "--mask_alpha=5", "--mask_beta=2", "--streams=4"),
+    "permutation, no reuse": ("--objective=permutation", "--streams=4", "--reuse_length=0"),
 }
 # By another tokenizer than WordPiece.
 OF_TOKENIZER = {

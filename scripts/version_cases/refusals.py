@@ -97,7 +97,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
         (*_TRAIN, "--config={place}/config.json", "--train_batch_size=9", "--gradient_accumulation_steps=2"),
         (*_TRAIN, "--config={place}/config.json", "--second_from_step=3"),
         (*_TRAIN, "--config={place}/config.json", "--optimizer=sgd"),
-        (*_TRAIN, "--config={place}/config.json", "--gradient_norm=official", "--gradient_accumulation_steps=2"),
         (*_TRAIN, "--config={place}/config.json", "surplus"),
     ],
     "albert_tf.run_finetuning": [
@@ -116,8 +115,6 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
         (),
         ("--model={place}/empty", "--output_dir={place}/small"),
         ("--model={place}/empty", "--output_dir={place}/small", "--text={place}/corpus.txt"),
-        ("--model={place}/empty", "--output_dir={place}/small", "--text={place}/corpus.txt", "--energy=0.9",
-         "--embedding_size=8"),
         ("--model={place}/empty", "--output_dir={place}/small", "--task=classification"),
     ],
     "albert_tf.run_ensemble": [(), ("--task=classification", "--data_dir={place}/classes", "--models={place}/empty",

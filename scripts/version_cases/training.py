@@ -37,18 +37,17 @@ _STEPS = (
 PRETRAININGS = {
     "lamb": ("albert", "dynamic"),
     "adamw, parts": ("albert", "static", "--optimizer=adamw", "--gradient_accumulation_steps=2"),
-    "muon": ("albert", "dynamic", "--optimizer=muon", "--poly_power=2"),
-    "official norm, no packing": ("albert", "dynamic", "--gradient_norm=official", "--nopack_rows"),
+    "muon": ("albert", "dynamic", "--optimizer=muon"),
+    "no packing": ("albert", "dynamic", "--nopack_rows"),
     "modern, loop": ("modern", "dynamic", "--walk=loop"),
     "halting, recompute": ("halting", "dynamic", "--walk=recompute"),
     "equilibrium": ("equilibrium", "dynamic", "--walk=equilibrium"),
     "random depth": ("random depth", "static"),
     "mixed bfloat16": ("albert", "dynamic", "--dtype_policy=mixed_bfloat16"),
-    "permutation": ("xlnet", "permutation", "--objective=permutation", "--memory_length=24"),
     "two phases": ("albert", "dynamic", "--second_train_data={data}/static", "--second_from_step=2"),
     "fused": ("wide", "static", "--train_batch_size=16", "--nopack_rows"),
 }
-RESUMED_PRETRAININGS = ("lamb", "adamw, parts", "muon", "permutation", "halting, recompute")
+RESUMED_PRETRAININGS = ("lamb", "adamw, parts", "halting, recompute")
 _FINE = ("--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--save_checkpoints_steps=2",
          "--seed=3", "--max_seq_length=24", "--learning_rate=0.01", "--albert_dropout=0.1",
          "--classifier_dropout=0.1", "--max_unknown_share=1")  # fmt: skip
@@ -60,7 +59,6 @@ FINETUNINGS = {
         "classes",
         "--gradient_accumulation_steps=2",
         "--class_weights=balanced",
-        "--nolength_buckets",
     ),
     "exits": ("classification", "classes", "--early_exit"),
     "numbers": ("regression", "numbers", "--second_text_column=other"),
@@ -74,7 +72,7 @@ RESUMED_FINETUNINGS = ("classes", "exits", "squad2")
 # What the runs are given. It is relative to the group's own folder: a resumed run asks for the same paths.
 GIVEN = Path("given")
 # In graphs, as users run them; the others eagerly.
-_IN_GRAPHS = ("lamb", "permutation", "fused", "classes", "squad2")
+_IN_GRAPHS = ("lamb", "fused", "classes", "squad2")
 
 
 def cases(folders: Folders, what: str) -> Iterator[Case]:

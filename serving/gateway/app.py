@@ -21,11 +21,11 @@ from serving.access_log import AccessLog
 from serving.client import Connection, ServingError
 from serving.client.errors import UnreadableAnswer
 from serving.gateway import telemetry
-from serving.gateway.bodies import decoded, read_values
 from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES, Page, Reply, encode
-from serving.gateway.routes import ROUTES, Route
+from serving.gateway.routes.bodies import decoded, read_values
+from serving.gateway.routes.table import ROUTES, Route
 from serving.gateway.service import Answer, Call, Service
 from serving.gateway.settings import GatewayOptions, listed
 from serving.http_protocol import (

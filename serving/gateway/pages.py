@@ -14,7 +14,7 @@ import msgspec
 
 from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
 from serving.gateway.model import ServedModel
-from serving.gateway.routes import ROUTES, Route, first_path
+from serving.gateway.routes.table import ROUTES, Route, first_path
 from serving.gateway.service import Service
 
 STATUSES = {

@@ -11,9 +11,9 @@ import numpy as np
 
 from serving.client import Connection
 from serving.client.tasks import TRUNCATED_TOKENS, RowsTask
-from serving.gateway.bodies import Body
 from serving.gateway.errors import Refusal, bad_request, gone
 from serving.gateway.model import Outdated, Reading, ServedModel
+from serving.gateway.routes.bodies import Body
 from serving.gateway.scheduler import BatchAnswer, ModelBatch, QueuedRequest, Scheduler
 from serving.gateway.settings import GatewayOptions
 from serving.gateway.telemetry import Metrics

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension
+from albert_tf.config.extension import Extension
 from albert_tf.layers.block import Attention, Kernels, Step
 from albert_tf.layers.depth import Runner
 from albert_tf.layers.encoder import AlbertEncoder

@@ -4,6 +4,7 @@ albert-client start --folder=models/sst2
 albert-client start --folder=models/sst2 --port=8080 --bind_address=0.0.0.0 --api_key_file=keys.txt
 """
 
+import logging
 import socket
 import sys
 from dataclasses import dataclass
@@ -94,6 +95,8 @@ def main(settings: LightStartSettings) -> None:
         raise UserError(f"the server needs {error.name}: pip install 'albert-tf-client[serve]'") from error
     settings.check_ports()
     settings.say_address()
+    # The server writes its own log, and not by the handler of absl, which has shown warnings alone.
+    logging.getLogger().handlers.clear()
     sys.exit(model_server.main(settings.server_flags(base)))
 
 

@@ -109,9 +109,9 @@ class RowMaker:
         room = self._framer.question_room(limits.max_query_length)
         asked, read = np.array([(len(q), len(contexts[c])) for q, c in zip(questions, of_pair)]).reshape(-1, 2).T
         truncation = Truncation.of(asked + read, np.minimum(asked, room) + read)
-        table = np.array(parts, np.int32).reshape(-1, 4)
-        null_column = np.zeros(len(rows), np.int32)
-        return WindowRows(rows, truncation, *table.T, null_column, [places[context] for context in of_pair])
+        example, column, token, size = np.array(parts, np.int32).reshape(-1, 4).T
+        of_questions = [places[context] for context in of_pair]
+        return WindowRows(rows, truncation, example, column, token, size, np.zeros_like(example), of_questions)
 
     def _counted(self, rows: list[Row], tokens: Sequence[Sequence[np.ndarray]], texts: int) -> TextRows:
         whole = np.array([sum(map(len, row)) for row in tokens], np.int64)

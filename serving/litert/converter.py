@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from albert_tf.base import Tensor
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.extension import setting_of
+from albert_tf.config.extension import setting_of
 from albert_tf.layers.block import MASKED_SCORE, Step
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.inputs import specs

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf.base.libraries import check_libraries
 from albert_tf.run_evaluation import EvaluationSettings
 from albert_tf.suites.run import evaluate_embeddings
 from albert_tf.suites.sets import find_sets
@@ -13,7 +12,7 @@ from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.training.file_evaluation import Evaluated, evaluate_model
 from serving.lite import LiteModel
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.script import run_main
 
 # The kinds of task by those of answers.

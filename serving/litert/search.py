@@ -1,16 +1,15 @@
 """The command `albert-tf search` with a LiteRT version as --model."""
 
-from albert_tf.index_files import saved_source
-from albert_tf.search import SearchSettings, read_texts
-from albert_tf.searching import build_or_search
+from albert_tf.embeddings.index_files import saved_source
+from albert_tf.search import SearchSettings, build_or_search, read_texts
 from serving.lite import LiteModel
 from tfrecords.base.script import run_main
 
 
 def main(settings: SearchSettings) -> None:
     """Builds or searches an index."""
-    texts = read_texts(settings)
-    build_or_search(settings, LiteModel(settings.model or saved_source(settings.index_dir)), texts)
+    model = settings.model or saved_source(settings.index_dir)
+    build_or_search(settings, read_texts(settings), lambda: LiteModel(model))
 
 
 def run() -> None:

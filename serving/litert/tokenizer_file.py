@@ -20,7 +20,22 @@ from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json as bpe_json
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-from tfrecords.tokenizers.wordpiece_rules import as_tokenizer_json as wordpiece_json
+from tfrecords.tokenizers.wordpiece import as_tokenizer_json as wordpiece_json
+
+# Attributes that the rules have from the tokenizer.
+_SAME = [
+    "kind",
+    "lowers_first",
+    "cls_id",
+    "sep_id",
+    "mask_id",
+    "pad_id",
+    "unk_id",
+    "separators_between",
+    "second_segment_id",
+    "word_prefix",
+    "vocab_size",
+]
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = False) -> TokenizerRules:
@@ -36,19 +51,9 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = Fal
         blanks = tokenizer.blanks or blanks
     else:
         file, content = "tokenizer.json", _tokenizer_json(tokenizer)
-    rules = TokenizerRules(
-        file,
-        tokenizer.kind,
-        tokenizer.lowers_first,
-        *(getattr(tokenizer, f"{role}_id") for role in ("cls", "sep", "mask", "pad", "unk")),
-        tokenizer.separators_between,
-        tokenizer.second_segment_id,
-        tokenizer.word_prefix,
-        tokenizer.vocab_size,
-        tokenizer.table_rows or tokenizer.vocab_size,
-        parts,
-        *blanks,
-    )
+    own = {name: getattr(tokenizer, name) for name in _SAME}
+    rows = tokenizer.table_rows or tokenizer.vocab_size
+    rules = TokenizerRules(file=file, table_rows=rows, parts=parts, **blanks._asdict(), **own)
     _compare(tokenizer, LiteTokenizer(rules, content), with_offsets)
     files.write(folder / file, content)
     return rules
@@ -63,7 +68,7 @@ def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
         trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}
         values["post_processor"] = {"type": "ByteLevel", "use_regex": True} | trimming
     elif isinstance(tokenizer, WordPieceTokenizer):
-        values = json.loads(wordpiece_json(tokenizer, tokenizer.rules)) | {"post_processor": None}
+        values = json.loads(wordpiece_json(tokenizer)) | {"post_processor": None}
         if not tokenizer.rules.of_library:
             _with_our_classes(values, tokenizer.characters)
     else:

@@ -5,14 +5,14 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
-from albert_tf.loaded import Loaded
+from albert_tf.loading.loaded import Loaded
 from serving.check import TOLERANCES, compare
 from serving.exportable import Exportable, ExportOptions
 from serving.exportable.samples import Arrays
 from serving.lite import description
 from serving.lite.description import Description, Limits, Trial
+from serving.lite.interpreters import Interpreters
 from serving.lite.model import LiteModel
 from serving.litert.converter import convert, described, input_specs
 from serving.litert.tokenizer_file import write_tokenizer
@@ -36,13 +36,15 @@ def write_version(
     answer, rules = exportable.lite_description(), None
     if options.tokenizer is not None:
         rules = write_tokenizer(folder, options.tokenizer, with_offsets=answer.kind == "spans")
-    runner = Interpreter(model_content=content).get_signature_runner()
-    rows = _random_rows(exportable)
-    answers = [runner(**row) for row in rows]
+    rows, interpreters = _random_rows(exportable), Interpreters(content)
+    answers = _run(interpreters, rows)
     expected = [exportable.lite_expected(loaded.model, *asked) for asked in zip(rows, answers)]
     tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
     differences = compare(_stacked(expected), _stacked(answers), tolerance)
-    asked = _trial_rows(exportable, options) if rules else [((), row) for row in rows]
+    texts = _trial_texts(exportable, options) if rules else [()] * len(rows)
+    if rules:
+        rows = _trial_rows(exportable, options, texts)
+        answers = _run(interpreters, rows)
     description.write(
         folder,
         Description(
@@ -60,22 +62,30 @@ def write_version(
                 options.max_seq_length, options.doc_stride, options.max_query_length, options.top_k, options.num_choices
             ),
             tokenizer=rules,
-            trials=tuple(_trial(texts, row, runner(**row)) for texts, row in asked),
+            trials=tuple(_trial(*one) for one in zip(texts, rows, answers)),
         ),
     )
     LiteModel(folder)  # asks the trials
     return differences
 
 
-def _trial_rows(exportable: Exportable, options: ExportOptions) -> list[tuple[tuple[str, ...], Arrays]]:
-    framer = Framer(options.tokenizer, options.max_seq_length)
+def _run(interpreters: Interpreters, rows: list[Arrays]) -> list[Arrays]:
+    # Interpreters know no axis of rows.
+    answers = interpreters.run([{name: values[0] for name, values in row.items()} for row in rows])
+    return [{name: values[None] for name, values in one.items()} for one in answers]
+
+
+def _trial_texts(exportable: Exportable, options: ExportOptions) -> list[tuple[str, ...]]:
     singles = exportable.lite_texts(options.tokenizer)
     seconds = singles[1:] + singles[:1]
     alone = exportable.lite_description().takes_pairs is False
-    pairs = [(one,) if alone else (one, other) for one, other in zip(singles, seconds)]
-    names = input_specs(exportable)
-    framed = ((texts, exportable.lite_row(framer, *texts)) for texts in pairs)
-    return [(texts, {name: row[name] for name in names}) for texts, row in framed]
+    return [(one,) if alone else (one, other) for one, other in zip(singles, seconds)]
+
+
+def _trial_rows(exportable: Exportable, options: ExportOptions, texts: list[tuple[str, ...]]) -> list[Arrays]:
+    framer, names = Framer(options.tokenizer, options.max_seq_length), input_specs(exportable)
+    framed = [exportable.lite_row(framer, *one) for one in texts]
+    return [{name: row[name] for name in names} for row in framed]
 
 
 def _trial(texts: tuple[str, ...], row: Arrays, answers: Arrays) -> Trial:

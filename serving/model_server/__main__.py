@@ -43,8 +43,7 @@ def main(arguments: list[str]) -> int:
     # TensorFlow writes its own log to stderr, so ours goes there too: by a way of its own, since what is written there
     # while TensorFlow is imported is lost.
     stream = os.fdopen(os.dup(2), "w", buffering=1)
-    # By force: a command that starts this one has a log of its own.
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=stream, force=True)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=stream)
     return _serve(options)
 
 

@@ -68,7 +68,7 @@ class ScoringModel(Protocol):
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    model = _Served(source) if source.target else _Loaded(source)
+    model = _Served(source) if source.target else _load(source)
     return _WithOptions(model, source) if source.options else model
 
 

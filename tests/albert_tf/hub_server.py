@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import json
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ class Hub(http.server.ThreadingHTTPServer):
     Attributes:
         folders: of models by name.
         statuses: of names that are not served, such as 401 for a gated one; of "name/" those of its files alone.
-        cut: how many of the next large answers break off in the middle.
         requests: lines "METHOD path", and the Range of a request that has one.
     """
 
@@ -33,7 +31,6 @@ class Hub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.folders: dict[str, Path] = {}
         self.statuses: dict[str, int] = {}
-        self.cut = 0
         self.requests: list[str] = []
 
     @property
@@ -115,20 +112,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         owner, name, file = self.path.removeprefix("/cdn/").split("/", 2)
         content = (self.server.folders[f"{owner}/{name}"] / file).read_bytes()
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Accept-Ranges": "bytes"}
-        first = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if first:
-            start = int(first[1])
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            return self._send(content[start:], headers, with_body, 206)
-        if with_body and self.server.cut:
-            self.server.cut -= 1
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content[: len(content) // 2])
-            self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_RDWR)
-            return None
         return self._send(content, headers, with_body)
 
     def _refuse(self, status: int, code: str) -> None:

@@ -1,17 +1,13 @@
 """Added tokens without a row in the model's table load, as in transformers; a text that holds one is refused."""
 
-import json
-
 import pytest
 import tensorflow as tf
 
-from albert_tf import loading
 from albert_tf.checkpoints import save_huggingface
-from albert_tf.checkpoints.formats import save_tokenizer
+from albert_tf.loading import load as loading
 from albert_tf.models.classifiers import AlbertClassifier
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small, table
-from tfrecords.tokenizers.loading import tokenizer_in
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "##s"]
 
@@ -53,25 +49,3 @@ def test_more_lines_than_rows_do_not_belong_to_the_model(folder):
     (folder / "vocab.txt").write_text("\n".join([*PIECES, "dog"]))
     with refused("has 9 pieces, the model only 8"):
         loading.load(folder)
-
-
-RULES = table("""
-    {"added_tokens.json": {"[E1]": 8, "New York": 9}} | A [E1]b film new york / New York
-    {"tokenizer_config.json": {"do_lower_case": true, "tokenize_chinese_chars": false}} | 中国 a film
-    {"tokenizer_config.json": {"do_lower_case": false, "strip_accents": true}}         | á film
-    {"special_tokens_map.json": {"cls_token": "film"}}                                 | a film
-    {"sentence_bert_config.json": {"do_lower_case": true}}                             | A FILM film Film
-""")
-
-
-@pytest.mark.parametrize("files, texts", RULES)
-def test_a_saved_folder_has_all_rules_of_its_tokenizer(tmp_path, files, texts):
-    # Only a vocabulary with capitals tells who lower-cases.
-    (tmp_path / "vocab.txt").write_text("\n".join([*PIECES, "Film"] if "sentence_bert" in files else PIECES))
-    for name, values in json.loads(files).items():
-        (tmp_path / name).write_text(json.dumps(values))
-    ours = tokenizer_in(tmp_path)
-    save_tokenizer(ours, tmp_path / "saved", "huggingface")
-    again = tokenizer_in(tmp_path / "saved")
-    assert (again.sha256, again.cls_id) == (ours.sha256, ours.cls_id)
-    assert [again.encode(text) for text in texts.split(" / ")] == [ours.encode(text) for text in texts.split(" / ")]

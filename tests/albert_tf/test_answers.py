@@ -18,8 +18,8 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
     Preprocessor,
-    answers,
 )
+from albert_tf.loading import answers
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
 from tfrecords.framing import Framer, encode
@@ -142,16 +142,6 @@ def test_vectors_do_not_depend_on_the_batch(tmp_path, model):
     vectors = loaded.predict(TEXTS)
     assert vectors.shape == (4, 16) and vectors.dtype == np.float32
     assert_allclose(loaded.predict(TEXTS[1:2]), vectors[1:2], atol=1e-5)
-
-
-def test_an_encoder_is_traced_once(in_graphs, tmp_path, monkeypatch):
-    traced, call = [], AlbertEncoder.call
-    monkeypatch.setattr(AlbertEncoder, "call", lambda *given, **named: (traced.append(1), call(*given, **named))[1])
-    loaded = saved(AlbertEncoder(CONFIG), tmp_path)
-    loaded.predict(TEXTS)
-    before = len(traced)
-    loaded.predict(TEXTS[:2])
-    assert before and len(traced) == before
 
 
 def test_masked_words_are_guessed(tmp_path, monkeypatch):

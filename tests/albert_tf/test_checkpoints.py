@@ -8,11 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
-import keras
-import keras_hub
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
@@ -30,20 +27,6 @@ FEATURES = batch()
 
 def pretrainer(**changes):
     return randomise(AlbertPretrainer(small(**changes)))
-
-
-@pytest.mark.parametrize("change", [{}, {"num_groups": 2, "num_inner_repetitions": 2}, {"embedding_dim": 8}])
-@pytest.mark.few(1)
-def test_keras_hub_computes_the_same(change):
-    sizes = dict(vocabulary_size=40, num_layers=4, num_heads=2, embedding_dim=4, hidden_dim=8, intermediate_dim=12)
-    backbone = randomise(keras_hub.models.AlbertBackbone(**sizes | change, max_sequence_length=9))
-    names = {"token_ids": "input_ids", "segment_ids": "segment_ids", "padding_mask": "input_mask"}
-    theirs = backbone({name: FEATURES[ours] for name, ours in names.items()})
-    ours = load_keras_hub(backbone)(FEATURES)
-    tokens = FEATURES["input_mask"].astype(bool)
-    for name in ("sequence_output", "pooled_output"):
-        select = tokens if name == "sequence_output" else slice(None)
-        assert_allclose(np.asarray(ours[name])[select], np.asarray(theirs[name])[select], atol=1e-5)
 
 
 INVENTORIES = {
@@ -167,20 +150,6 @@ def test_absent_and_ambiguous_files(tmp_path):
         load_huggingface(tmp_path)
     with refused("keras-hub cannot load the preset"):
         load_keras_hub(tmp_path)
-
-
-def test_errors_without_text_are_named_by_their_kind(tmp_path, monkeypatch):
-    def fail(*args, **kwargs):
-        raise RuntimeError
-
-    prefix = save_official(AlbertEncoder(small()), tmp_path)
-    AlbertEncoder(small()).save(tmp_path / "model.keras")
-    monkeypatch.setattr(tf.train, "load_checkpoint", fail)
-    monkeypatch.setattr(keras.saving, "load_model", fail)
-    monkeypatch.setattr(keras_hub.models.Backbone, "from_preset", fail)
-    for load, path in ((load_official, prefix), (load_keras, tmp_path), (load_keras_hub, tmp_path)):
-        with refused(r"RuntimeError$"):
-            load(path)
 
 
 @pytest.mark.parametrize(

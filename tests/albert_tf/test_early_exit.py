@@ -1,45 +1,18 @@
 """A head at every step: what is answered and what is stored; `test_exit_rules.py` has the loss and the rules."""
 
-import keras
-import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from safetensors.numpy import load_file
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
-from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, TARGETS, make
-from tests.albert_tf.tiny import assert_alike
+from tests.albert_tf.exits import CONFIG, FEATURES, make
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def model(request):
-    return make(request.param, True)
-
-
-@pytest.fixture(scope="module")
-def exits(model):
-    return model.exit_logits(FEATURES)
 
 
 @pytest.fixture(scope="module")
 def classifier():
     return make("classifier", True)
-
-
-def test_without_early_exit_there_are_no_exits():
-    model = make("classifier", False)
-    assert model.exit_heads == [] and not isinstance(model(FEATURES, training=True), list)
-
-
-def test_every_step_has_its_head_and_the_last_is_the_models(model, exits):
-    assert len(model.exit_heads) == 4 and model.exit_heads[-1] is model.head
-    assert_array_equal(exits[-1], model(FEATURES))
-    state = model.encoder(FEATURES)["hidden_states"][2]
-    vectors = state if exits[1].ndim == 3 else model.encoder.pooler(state[:, 0])
-    assert_allclose(exits[1], model.exit_heads[1](vectors), atol=1e-6)
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
@@ -53,29 +26,9 @@ def test_a_step_is_what_a_shallower_model_says(walk, classifier):
     assert_allclose(model.exit_logits(FEATURES)[1], shallow(FEATURES), atol=1e-5)
 
 
-def test_fit_moves_every_head():
-    model = KINDS["classifier"](True)
-    model.compile(keras.optimizers.Adam(1e-2))
-    before = [head.get_weights()[0] for head in model.exit_heads]
-    history = model.fit(FEATURES, TARGETS["classifier"], epochs=2, verbose=0).history
-    assert history["loss"][-1] < history["loss"][0]
-    assert all((head.get_weights()[0] != kernel).any() for head, kernel in zip(model.exit_heads, before, strict=True))
-
-
-def test_files_of_transformers_hold_all_exits(model, exits, tmp_path):
-    """As AlbertForSequenceClassificationWithPabee names them: classifiers.0 and so on, the last one too."""
-    save_huggingface(model, tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    for number, head in enumerate(model.exit_heads):
-        assert_array_equal(tensors[f"classifiers.{number}.weight"], np.transpose(head.kernel))
-    assert "classifier.weight" not in tensors and "WithPabee" in (tmp_path / "config.json").read_text()
-    loaded = load_huggingface(tmp_path)
-    assert type(loaded) is type(model) and len(loaded.exit_heads) == 4
-    assert_alike(loaded.exit_logits(FEATURES), exits)
-
-
-def test_the_official_format_keeps_the_last_head(classifier, tmp_path):
-    save_official(classifier, tmp_path)
-    loaded = load_official(tmp_path)
+@pytest.mark.parametrize("save, load", [(save_official, load_official), (save_huggingface, load_huggingface)])
+def test_other_formats_keep_the_last_head(save, load, classifier, tmp_path):
+    save(classifier, tmp_path)
+    loaded = load(tmp_path)
     assert loaded.exit_heads == []
     assert_allclose(loaded(FEATURES), classifier(FEATURES), atol=1e-5)

@@ -54,14 +54,6 @@ def test_hidden_states_and_attentions_on_request():
     assert "hidden_states" not in alike(config)(FEATURES, output_hidden_states=False)
 
 
-def test_defaults_are_one_sequence_without_padding():
-    ids = FEATURES["input_ids"]
-    full = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-    encoder = alike(small())
-    for features in ({"input_ids": ids}, ids):
-        assert_allclose(encoder(features)["pooled_output"], encoder(full)["pooled_output"], atol=1e-6)
-
-
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
 def test_padding_changes_nothing(walk):
     encoder = alike(small(), walk=walk)
@@ -155,16 +147,6 @@ def test_a_file_holds_a_model_and_where_its_randomness_stands(kind, tmp_path):
     assert type(loaded) is type(model) and loaded.get_config() == model.get_config()
     for training in (False, True):
         assert_alike(loaded(features, training=training), model(features, training=training), atol=0)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "float16"])
-def test_constant_rows_are_normalised_to_the_shift(policy):
-    # Their variance is 0, and an epsilon of 1e-12 is 0 in float16.
-    encoder = AlbertEncoder(small(), dtype=policy)
-    for name in ("word_embeddings", "token_type_embeddings", "position_embeddings"):
-        variable = getattr(encoder.embeddings, name)
-        variable.assign(np.full(variable.shape, 3.0))
-    assert (np.asarray(encoder(FEATURES)["embedding_output"]) == 0).all()
 
 
 def test_dropout_follows_the_seed_and_moves_on():

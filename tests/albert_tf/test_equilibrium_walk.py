@@ -8,8 +8,7 @@ import pytest
 from keras import ops
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.extensions.equilibrium import recurrence
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import small, trained
@@ -73,21 +72,13 @@ def assert_equal_gradients(found, expected):
         assert_allclose(found[name], one, atol=1e-4, rtol=1e-3, err_msg=name)
 
 
-def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plain):
-    other = twin(plain, PLAIN.replace(**STEPS, equilibrium_phantom_steps=4))
-    expected, found = gradients(plain, "sequence_output"), gradients(other, "sequence_output")
-    assert (np.asarray(found["depth_injection/gate"]) != 0).all()
-    assert_equal_gradients(found, expected)
-
-
-def test_it_is_a_fixed_point_of_the_recurrence(plain):
+def test_it_is_where_many_steps_lead(plain):
     encoder = twin(plain, SOLVED)
     outputs = encoder(FEATURES)
-    function, start, rows = recurrence(encoder, FEATURES)
-    state = ops.reshape(outputs["sequence_output"], start.shape)
-    moved = np.sqrt(rows.sum(ops.sum((function(state) - state) ** 2, -1)) / rows.sum(ops.sum(state**2, -1)))
-    assert_allclose(outputs["residual"], moved, atol=1e-6)
-    assert (moved < 1e-4).all() and (np.asarray(outputs["steps"]) < 80).all()
+    many = twin(plain, SOLVED.replace(**STEPS | {"equilibrium_max_steps": 200}))(FEATURES)
+    tokens = FEATURES["input_mask"] > 0
+    assert_allclose(outputs["sequence_output"][tokens], many["sequence_output"][tokens], atol=1e-2)
+    assert (np.asarray(outputs["residual"]) < 1e-4).all() and (np.asarray(outputs["steps"]) < 80).all()
     # And knows its input.
     assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
     # A text has the same answer alone, and beside others in a packed row.
@@ -121,13 +112,6 @@ def test_dropout_is_one_mask_for_all_steps():
     assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
 
 
-def test_half_precision_sums_in_float32(plain):
-    encoder = twin(plain, SOLVED.replace(equilibrium_tolerance=1e-2), dtype="mixed_bfloat16")
-    outputs = encoder(FEATURES)
-    assert outputs["sequence_output"].dtype == "bfloat16" and outputs["residual"].dtype == "float32"
-    assert (np.asarray(outputs["residual"]) < 1e-2).all()
-
-
 def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
     """And there are no states on the way."""
     model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
@@ -142,25 +126,14 @@ def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
     assert results["equilibrium_residual"] > 1e-4
 
 
-def test_fit_reports_residual_steps_and_rows_that_did_not_converge():
-    model = AlbertClassifier(SOLVED.replace(equilibrium_tolerance=1e-2, hidden_dropout_prob=0.1), 2)
-    model.compile()
-    labels = np.array([0, 1, 0])
-    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), verbose=0).history
-    for prefix in ("", "val_"):
-        assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-2
-        assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
-        assert history[f"{prefix}equilibrium_unconverged"][-1] == 0
-
-
 def test_configuration_and_walk_say_the_same():
     assert {AlbertEncoder(SOLVED, walk=walk).walk for walk in ("unrolled", "equilibrium")} == {"equilibrium"}
     assert AlbertEncoder(PLAIN, walk="equilibrium").config == PLAIN.replace(equilibrium_solver="fixed_point")
 
 
 IMPOSSIBLE = table("""
-    {"sharing": "none"}                | equilibrium | has no such runs of blocks
-    {"depth_plan": "1x2+1x2"}          | equilibrium | has 2 such runs of blocks
+    {"sharing": "none"}                | equilibrium | no single run of blocks
+    {"depth_plan": "1x2+1x2"}          | equilibrium | no single run of blocks
     {"equilibrium_solver": "anderson"} | loop        | leave out the walk
 """)
 

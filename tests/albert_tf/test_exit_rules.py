@@ -8,7 +8,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier
-from albert_tf.models.exit_rules import ExitRule, movement
 from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, MASK, TARGETS, make
 from tests.albert_tf.refusals import refused
 
@@ -111,29 +110,6 @@ def test_rows_leave_by_every_rule(kind, model, every, rule):
     assert numpy(found["steps"]).tolist() == expected
     for row, step in enumerate(expected):
         assert_array_equal(found["logits"][row], every[step - 1][row])
-
-
-def test_patience_begins_again_when_an_answer_changes():
-    rule = ExitRule("classification", "patience")
-    now, before = np.array([[2.0, 1.0], [2.0, 1.0]], "float32"), np.array([[1.0, 0.0], [0.0, 1.0]], "float32")
-    decided, unchanged = rule.decide(now, before, np.array([1.0, 1.0], "float32"), np.array([2.0, 2.0], "float32"))
-    assert numpy(unchanged).tolist() == [2, 0] and np.asarray(decided).tolist() == [True, False]
-
-
-def test_movement_is_that_of_tokens_relative_to_the_new_state():
-    now, before = np.array([[[3.0, 4.0], [9.0, 9.0]]]), np.array([[[3.0, 1.0], [0.0, 0.0]]])
-    assert float(movement(now, before, np.array([[True, False]]))[0]) == pytest.approx(3 / 5)
-
-
-def test_padding_keeps_no_row_from_leaving():
-    """Thresholds between what real tokens and what padding is sure of."""
-    model = make("token classifier", True)
-    sure = numpy(keras.ops.max(keras.ops.softmax(model.exit_logits(FEATURES)[0]), axis=-1))
-    real, padding = (np.where(of == MASK, sure, 1).min(axis=1) for of in (1, 0))
-    rows = real > padding
-    assert rows.any()
-    steps = model.answer_early(FEATURES, (real + np.where(rows, padding, real)) / 2)["steps"]
-    assert (np.asarray(steps)[rows] == 1).all()
 
 
 def test_by_movement_any_model_leaves():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.registry import REGISTRY, default_of, extension_class
+from albert_tf.config.registry import REGISTRY, default_of, extension_class
 
 # A finder that finds no extension, as if their folders were deleted.
 WITHOUT = """

@@ -1,20 +1,18 @@
 """One object: what `albert_tf.load` gives encodes, compares, saves and exports; and 60 wrong inputs, a line each."""
 
 import json
-import logging
 import os
 
-import keras
 import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder, loading
-from albert_tf.base.precision import warn_of_bfloat16
+from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface
-from albert_tf.loaded import Loaded
+from albert_tf.loading import load as loading
+from albert_tf.loading.loaded import Loaded
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY, encoder
 from tests.albert_tf.tiny import small, table
@@ -113,13 +111,6 @@ def test_similarity_is_of_texts_or_vectors_and_as_the_folder_says(embedder):
         assert_allclose(other.similarity(TEXTS, TEXTS), scores, atol=1e-5)
 
 
-def test_show_progress_counts_on_stderr(embedder, capfd):
-    embedder.encode(TEXTS, batch_size=2)
-    assert capfd.readouterr().err == ""
-    embedder.encode(TEXTS, batch_size=2, show_progress=True)
-    assert "2/2" in capfd.readouterr().err
-
-
 def test_a_saved_folder_loads_to_the_bit_with_its_labels_and_card(place, tmp_path):
     loaded = loading.load(place / "classifier", labels=["dull", "fine"])
     loaded.task.update(metrics={"accuracy": 0.5}, max_seq_length=16)
@@ -162,7 +153,7 @@ def test_a_model_that_cannot_be_put_in_place_leaves_the_one_before(place, tmp_pa
         replace(source, target)
 
     with monkeypatch.context() as broken:
-        broken.setattr("albert_tf.saving.os.replace", fail)
+        broken.setattr("albert_tf.loading.saving.os.replace", fail)
         with refused(r"cannot write the folder '.*saved': Device or resource busy; choose"):
             loaded.save(tmp_path / "saved", overwrite=True)
     assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "saved").iterdir()) == before
@@ -213,24 +204,6 @@ def test_the_text_of_a_loaded_model_says_what_it_is(classifier):
     assert "AlbertClassifier, 1 layers of 16" in lines[1] and lines[2].split()[1:] == ["x,", "y"]
 
 
-def test_a_head_gets_the_features_that_it_takes(classifier, recwarn):
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("input_ids", "input_mask")}
-    head = keras.Model(inputs, keras.layers.Dense(2)(classifier.model.encoder(inputs)["pooled_output"]))
-    features = classifier.preprocessor(features=list(inputs))(TEXTS)
-    assert list(features) == list(inputs) and head.predict(features, verbose=0).shape == (3, 2)
-    assert not [warning for warning in recwarn if "structure of `inputs`" in str(warning.message)]
-
-
-def test_bfloat16_on_a_cpu_without_it_is_said_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("albert_tf.base.precision._has_accelerator", lambda: False)
-    for flags, count in (("avx512_bf16 avx2", 0), ("avx2", 1), ("avx2", 1)):
-        path = tmp_path / flags.split()[0]
-        path.write_text(f"flags\t\t: {flags}\n")
-        warn_of_bfloat16(path)
-        assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == count
-    warn_of_bfloat16.cache_clear()
-
-
 # A method of a loaded model, its arguments, those by name, and the error.
 METHODS = table(r"""
     predict      | [null]                | {}                      | texts is a NoneType
@@ -278,17 +251,17 @@ FOLDERS = table(r"""
     empty          | {}                         | no model at
     short          | {}                         | model.keras' is not whole: .* bytes
     hf_short       | {}                         | model.safetensors' is not whole
-    hf             | {"lower_case": "no"}       | lower_case='no' must be True, False or
-    hf             | {"depth": true}            | depth=True must be a whole number of layers
-    hf             | {"depth": "3"}             | depth='3' must be a whole number of layers
+    hf             | {"lower_case": "no"}       | lower_case='no' must be True or False
+    hf             | {"depth": true}            | depth=True must be a whole number
+    hf             | {"depth": "3"}             | depth='3' must be a whole number
     a/b            | {"revision": 3}            | revision=3 must be a branch, tag or
     hf             | {"revision": "v1"}         | revision 'v1' is for models of the hub
-    hf://a/b       | {"revision": "v1"}         | 'hf://a/b' is a preset; leave it out
+    hf://a/b       | {"revision": "v1"}         | is for models of the hub by name; leave it out
     a/b@v1         | {"revision": "v2"}         | names a revision, and revision='v2' another
-    classifier     | {"labels": ["a", "a"]}     | labels name a class twice: a, a
+    classifier     | {"labels": ["a", "a"]}     | give each class a name of its own
     classifier     | {"labels": ["a"]}          | 1 labels for 2 classes
     classifier     | {"labels": "ab"}           | labels='ab' is a str; give a list
-    classifier     | {"labels": [null, "x"]}    | has one without a name; give
+    classifier     | {"labels": [null, "x"]}    | give each class a name of its own
     classifier     | {"labels": 3}              | labels=3 is a int; give
     hf             | {"labels": ["a"]}          | labels name classes, and the
     hf             | {"allow_pickle": "no"}     | allow_pickle='no' must be True or
@@ -306,7 +279,7 @@ OTHERS = {
     "num_classes='2' must be a whole number": lambda c, e: AlbertClassifier(e.model, "2"),
     "load takes a path, a name, or a model": lambda c, e: loading.load(3),
     "cannot look for 'a*': File name too long": lambda c, e: loading.load("a" * 5000),
-    "the model is in memory; leave it out": lambda c, e: loading.load(e.model, revision="v1"),
+    "of the hub by name; leave it out": lambda c, e: loading.load(e.model, revision="v1"),
     "is a set; give a list of names": lambda c, e: loading.load("classifier", labels={"a", "b"}),
     "tokenizer is one loaded already": lambda c, e: loading.load("hf", c.tokenizer, lower_case=True),
     "'q' is no prompt of the model": lambda c, e: e.encode("a", prompt_name="q"),

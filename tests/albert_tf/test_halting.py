@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertPretrainer
@@ -77,31 +76,3 @@ def test_pondering_is_in_the_loss_and_the_history():
     classifier.compile(keras.optimizers.SGD(0.0))
     logs = classifier.fit(TEXTS, np.array([0, 1, 1]), verbose=0, batch_size=3).history
     assert logs["loss"][0] > 0.5 * logs["ponder"][0] > 0
-
-
-def test_a_gate_stays_from_0_to_1():
-    model = AlbertPretrainer(started(small(halting="act", ponder_cost=10.0)))
-    model.compile(keras.optimizers.SGD(1.0))
-    model.train_on_batch(FEATURES)
-    assert float(model.encoder.halting.gate) == 1
-
-
-@pytest.mark.parametrize("kind", ["act", "act_t2t"])
-def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind):
-    """Where the loss would have it below 0 it stays: no smooth function that ends at 0 has a slope there."""
-    encoder = started(small(halting=kind, ponder_cost=0.3))
-    gate, direction = encoder.halting.gate, np.random.default_rng(0).normal(size=(3, LENGTH, 16))
-
-    def loss():
-        return keras.ops.sum(encoder(FEATURES)["sequence_output"] * direction) + encoder.losses[0]
-
-    with tf.GradientTape() as tape:
-        closed = loss()
-    slope = tape.gradient(closed, gate.value)
-    gate.assign(1e-3)
-    assert_allclose((loss() - closed) / 1e-3, slope, rtol=0.02)
-    gate.assign(0.0)
-    optimizer = keras.optimizers.SGD(0.01)
-    for towards, is_open in ((-1, False), (-1, False), (1, True)):
-        optimizer.apply([-towards * abs(slope)], [gate])
-        assert (float(gate) > 0) is is_open

@@ -142,18 +142,6 @@ def test_half_a_head_and_a_copy_that_is_none_are_errors(case, name, shape, messa
             load_huggingface(changed(case, tmp_path, **change), given)
 
 
-def test_a_bare_encoder_has_no_prefix(tmp_path):
-    whole = load_huggingface(GOLD / "bert")
-    lost = dict.fromkeys(
-        name for name in load_file(GOLD / "bert" / "model.safetensors") if "pooler" in name or "cls." in name
-    )
-    more = lost | {"embeddings.position_ids": np.arange(64)[None]}
-    encoder = load_huggingface(changed("bert", tmp_path, lambda name: name.removeprefix("bert."), **more))
-    assert encoder.pooler is None
-    features = dict(np.load(GOLD / "bert" / "inputs.npz"))
-    assert_array_equal(encoder(features)["sequence_output"], whole.encoder(features)["sequence_output"])
-
-
 def test_the_head_of_roberta_drops_out_on_both_sides_of_its_first_layer():
     config = load_huggingface(GOLD / "roberta").encoder.config
     config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import index as indices
 from albert_tf import open_index, search
-from albert_tf.index import Index, build_index, identity
+from albert_tf.embeddings import index as indices
+from albert_tf.embeddings.index import Index, index_folder
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
 from tests.albert_tf.tiny import table
-from tfrecords.base import files
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -54,7 +53,7 @@ def test_the_nearest_texts_are_found_and_found_again_in_a_saved_index(loaded, tm
 
 def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, folder, tmp_path):
     loaded.index(TEXTS).save(tmp_path / "index")
-    assert identity(albert_tf.load(folder)) == identity(loaded)
+    assert albert_tf.load(folder).identity() == loaded.identity()
     prompts = loaded.task["prompts"]
     for name, seed, task in (
         ("weights", 1, {"prompts": prompts}),
@@ -66,7 +65,7 @@ def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, 
             open_index(tmp_path / "index", other)
     with refused("is another model"):
         open_index(tmp_path / "index", albert_tf.load(folder, depth=2))
-    small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=identity(loaded))
+    small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=loaded.identity())
     index = open_index(tmp_path / "index", small := albert_tf.load(small))
     scores = loaded.encode_document(TEXTS) @ small.encode_query("bad")
     assert index.search("bad")[0].number == scores.argmax()
@@ -80,16 +79,14 @@ def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, 
 
 def test_a_folder_of_other_files_stays_as_it_is(loaded, tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    for write in (loaded.index(TEXTS).save, lambda folder: build_index(loaded, TEXTS, folder, "float32", 2)):
+    for write in (loaded.index(TEXTS).save, index_folder):
         with refused(r"holds other files, such as 'config\.json'; choose an empty folder"):
             write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
+def test_a_damaged_index_is_refused_and_a_new_one_replaces_it(loaded, tmp_path):
     place = loaded.index(TEXTS).save(tmp_path / "index")
-    with refused("holds an index of other texts"):
-        loaded.index(TEXTS[:3]).save(place)
     lines = (place / "texts.jsonl").read_text().splitlines(keepends=True)
     for content in (lines[1:], [json.dumps("another text") + "\n", *lines[1:]], ['"']):
         (place / "texts.jsonl").write_text("".join(content))
@@ -101,36 +98,15 @@ def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
     (place / "vectors.npy").write_bytes(content)
     with refused("is damaged: its files are not those that were written"):
         open_index(place, loaded)
-    for content in ("[1]", '{"key": 1}'):
+    for content in ("[1]", '{"model": 1}'):
         (place / "index.json").write_text(content)
         with refused("describes no index; remove it"):
             open_index(place, loaded)
     (place / "index.json").unlink()
     with refused("holds no finished index"):
         open_index(place, loaded)
-
-
-def test_an_index_is_written_by_one_process_at_a_time(loaded, tmp_path):
-    with files.locked(tmp_path):
-        for write in (
-            lambda: indices.build_index(loaded, TEXTS, tmp_path, "float32", 32),
-            lambda: loaded.index(TEXTS).save(tmp_path),
-        ):
-            with refused("another process is at work"):
-                write()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_build_that_is_killed_keeps_the_finished_index(loaded, tmp_path, monkeypatch):
-    indices.build_index(loaded, TEXTS, tmp_path, "float32", 32)
-
-    def killed(*given, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(indices, "_encoded", killed)
-        indices.build_index(loaded, TEXTS, tmp_path, "float32", 32)
-    assert open_index(tmp_path, loaded).texts == list(TEXTS)
+    loaded.index(TEXTS[:3]).save(place)
+    assert open_index(place, loaded).texts == list(TEXTS[:3])
 
 
 def test_a_text_with_any_sign_that_ends_a_line_stays_one(folder, loaded, tmp_path):
@@ -175,16 +151,11 @@ def test_wrong_flags_of_the_command(options, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_usearch_nothing_is_encoded(loaded, tmp_path, monkeypatch):
+def test_without_usearch_nothing_is_encoded(loaded, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(indices, "_encoded", None)
-    for build in (
-        lambda: loaded.index(TEXTS, vectors="int8"),
-        lambda: indices.build_index(loaded, TEXTS, tmp_path / "index", "int8", 32),
-    ):
-        with refused("int8 vectors needs usearch: pip install usearch"):
-            build()
-    assert not list(tmp_path.iterdir())
+    with refused("int8 vectors needs usearch: pip install usearch"):
+        loaded.index(TEXTS, vectors="int8")
 
 
 def test_what_an_index_does_not_take(loaded):

@@ -11,7 +11,6 @@ import pytest
 
 import albert_tf
 from tests.albert_tf.depth_cases import TEXTS, filled, small
-from tfrecords.base.errors import UserError
 
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])}
 
@@ -37,24 +36,7 @@ def test_a_fit_under_jax_learns_what_one_under_tensorflow_does(tmp_path):
         np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow("jax")
-def test_an_id_out_of_range_is_named_under_jax_too(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    done = subprocess.run([sys.executable, __file__], env=os.environ | JAX, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("input_ids: 999"), done.stderr[-2000:]
-
-
-def main(*paths: str) -> None:
+if __name__ == "__main__":
     assert keras.backend.backend() == "jax"
     assert "tensorflow" not in sys.modules, "albert_tf imports TensorFlow under another backend"
-    if paths:
-        np.savez(paths[0], **fitted())
-        return
-    try:
-        albert_tf.AlbertClassifier(small(), 2).predict_on_batch({"input_ids": np.array([[5, 999]])})
-    except UserError as error:
-        print(error)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    np.savez(sys.argv[1], **fitted())

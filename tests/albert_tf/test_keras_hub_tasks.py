@@ -9,8 +9,9 @@ import sentencepiece
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertRegressor, loading
-from albert_tf.checkpoints.keras_hub_tasks import read_preprocessor
+from albert_tf import AlbertClassifier, AlbertRegressor
+from albert_tf.checkpoints.keras_hub import read_preprocessor
+from albert_tf.loading import load as loading
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
@@ -75,7 +76,7 @@ def ours(loaded, texts):
     "make",
     [
         pytest.param(bert, id="bert", marks=pytest.mark.slow), pytest.param(roberta, id="roberta"),
-        pytest.param(albert, id="albert", marks=pytest.mark.slow), pytest.param(lambda: bert(False), id="cased"),
+        pytest.param(albert, id="albert"), pytest.param(lambda: bert(False), id="cased"),
     ],
 )  # fmt: skip
 def test_the_answers_are_those_of_keras_hub(make):

@@ -67,25 +67,6 @@ def test_names_of_losses_and_metrics_mean_what_keras_computes_of_the_probabiliti
     assert_alike(list(found.values()), list(expected.values()), atol=1e-3)
 
 
-def test_accuracy_of_several_labels_counts_each():
-    model = made("several")
-    model.compile("sgd", metrics=["accuracy"])
-    found = model.test_on_batch(batch(), SEVERAL, return_dict=True)["accuracy"]
-    assert float(found) == pytest.approx(np.mean((np.asarray(model(batch())) > 0) == SEVERAL))
-
-
-def test_a_loss_by_name_is_loaded_as_one_of_logits(tmp_path):
-    model = made("classifier")
-    model.compile("sgd", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    found, expected = (one.test_on_batch(batch(), NUMBERS) for one in (again, model))
-    assert [float(one) for one in found] == pytest.approx([float(one) for one in expected])
-    # Labels out of range are still found.
-    with refused("^labels: 3 at"):
-        again.fit(batch(), NUMBERS + CLASSES, verbose=0)
-
-
 @pytest.mark.parametrize(
     "kind, options, message",
     [
@@ -177,12 +158,3 @@ def test_class_weights_are_those_of_the_labels_classes_and_1_where_missing():
     one = made("one")
     one.compile("sgd", loss="bce")
     one.fit(features, NUMBERS, class_weight={1: 5.0}, verbose=0)
-
-
-@pytest.mark.parametrize("kind, targets", [("tagger", TAGS), ("several", SEVERAL), ("regressor", NUMBERS)])
-def test_class_weights_are_refused_where_rows_have_no_one_class(kind, targets):
-    model = made(kind)
-    model.compile("sgd")
-    for run in (partial(model.fit, verbose=0), model.train_on_batch):
-        with refused(f"class_weight is for an AlbertClassifier.*not for this {type(model).__name__}"):
-            run(batch(), targets, class_weight={0: 1.0, 1: 2.0})

@@ -2,13 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder, loading
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface, save_official
-from albert_tf.conversion import convert
+from albert_tf.loading import load as loading
+from albert_tf.loading.conversion import convert
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, small
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
@@ -160,11 +160,6 @@ def write_tokenizer(kind, folder):
     if kind == "wordpiece":
         tokenizer = library.Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    elif kind == "sentencepiece":
-        scores = [(piece, 0.0) for piece in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")]
-        tokenizer = library.Tokenizer(models.Unigram([*scores, ("▁a", -1.0), ("▁b", -2.0), ("c", -3.0)], unk_id=1))
-        tokenizer.add_special_tokens([piece for piece, _ in scores])
-        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Metaspace()
     else:
         pieces = [*BPE_SPECIAL, *byte_characters(), "Ġb", "Ġbc"]
         tokenizer = library.Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [("Ġ", "b"), ("Ġb", "c")]))
@@ -173,27 +168,3 @@ def write_tokenizer(kind, folder):
         tokenizer.add_special_tokens(BPE_SPECIAL)
     tokenizer.save(str(folder / "tokenizer.json"))
     return tokenizer
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "bpe"])
-@pytest.mark.few(1)
-def test_a_folder_with_a_tokenizer_json_alone_answers_texts(tmp_path, kind):
-    theirs = write_tokenizer(kind, tmp_path)
-    roberta = dict(position_offset=2, type_vocab_size=1, embedding_size=16) if kind == "bpe" else {}
-    save_huggingface(encoder(vocab_size=theirs.get_vocab_size(), sharing="none", **roberta), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
-    loaded = loading.load(tmp_path)
-    assert loaded.tokenizer.kind == kind
-    assert loaded.tokenizer.encode("a bc") == theirs.encode("a bc", add_special_tokens=False).ids
-    assert np.asarray(loaded.predict(["a bc", "", "b"])).shape == (3, 16)
-
-
-def test_a_preset_of_keras_hub_brings_its_vocabulary(tmp_path):
-    keras_hub = pytest.importorskip("keras_hub", reason="keras-hub is not installed")
-    sizes = dict(num_layers=1, num_heads=2, embedding_dim=4, hidden_dim=8, intermediate_dim=16)
-    keras_hub.models.AlbertBackbone(vocabulary_size=len(PIECES), **sizes).save_to_preset(str(tmp_path))
-    assets = tmp_path / "assets" / "tokenizer"
-    assets.mkdir(parents=True)
-    (assets / "vocabulary.txt").write_text(VOCABULARY)
-    (tmp_path / "tokenizer.json").write_text('{"module": "keras_hub", "class_name": "BertTokenizer", "config": {}}')
-    assert loading.load(tmp_path).tokenizer.pieces == PIECES

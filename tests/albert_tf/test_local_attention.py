@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertEncoder
-from albert_tf.extensions.window import PART, attend_by_parts, attend_nearby
+from albert_tf.extensions.window import attend_nearby
 from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import WINDOW, alike, small, trained
 from tests.albert_tf.refusals import refused
@@ -58,14 +58,6 @@ def test_nearby_is_the_masked_square(length, window, is_masked):
     assert_allclose(keras.ops.convert_to_numpy(found), expected, atol=1e-5)
 
 
-def test_parts_are_the_whole():
-    """Each is weighed by a number of its own, which dropout's masks follow from."""
-    (query, key, value, bias), numbers = random(2 * PART + 3, 0, size=2), []
-    found = attend_by_parts(query, key, value, bias, score, lambda *args: numbers.append(args[1]) or weigh(*args))
-    assert numbers == [0, 1, 2]
-    assert_allclose(found, reference(query, key, value, bias, True), atol=1e-5)
-
-
 def is_local(config, step):
     return config.extension("window").is_local(step)
 
@@ -108,17 +100,6 @@ def test_a_window_over_the_whole_row_is_full_attention(features, every, changes)
         rows = real if name in ("sequence_output", "embedding_output") else ...
         one, other = np.array(found[name])[rows], np.array(value)[rows]
         assert_allclose(one, other, atol=1e-5 * max(1, np.abs(other).max()), err_msg=name)
-
-
-def test_what_is_far_away_does_not_matter_and_what_is_first_does():
-    encoder = AlbertEncoder(CONFIG.replace(num_hidden_layers=1, global_attention_every=0))
-    ids = np.random.default_rng(1).integers(5, 40, (1, 19)).astype("int32")
-    far, first = ids.copy(), ids.copy()
-    far[0, 12:], first[0, 0] = ids[0, 12:] % 34 + 6, ids[0, 0] % 34 + 6
-    plain, moved, begun = (np.array(encoder(batch)["sequence_output"][0]) for batch in (ids, far, first))
-    assert_allclose(plain[1:9], moved[1:9], atol=1e-6)
-    assert np.abs(plain[9] - moved[9]).max() > 1e-3 and np.abs(plain[0] - moved[0]).max() > 1e-4
-    assert np.abs(plain[8] - begun[8]).max() > 1e-4
 
 
 def test_what_cannot_be_combined_says_so(features):

@@ -3,17 +3,15 @@
 import itertools
 import math
 
-import keras
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import FEATURES, MODERN, TOKENS, alike
-from tests.albert_tf.refusals import refused
+from tests.albert_tf.depth_cases import FEATURES, TOKENS, alike
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(5)
@@ -114,16 +112,6 @@ def test_rotary_positions_are_of_any_length_and_only_distances_count():
     assert not [weight for weight in encoder.weights if "position" in weight.path]
 
 
-def test_bfloat16_turns_by_exact_angles():
-    """In bfloat16, position 500 would be 500 or 502."""
-    from albert_tf.extensions.rotary import Rotary, rotate
-
-    heads = RNG.normal(size=(1, 1, 512, 8)).astype("float32")
-    rotation = Rotary().rotation(np.arange(512)[np.newaxis], 8)
-    found = rotate(keras.ops.cast(heads, "bfloat16"), rotation)
-    assert_allclose(keras.ops.cast(found, "float32"), rotate(heads, rotation), atol=0.05)
-
-
 def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
     for depth in (2, 24):
         encoder = AlbertEncoder(
@@ -133,68 +121,3 @@ def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
             # 0.88: of a normal distribution cut at two deviations.
             expected = 0.02 * 0.88 / math.sqrt(2 * depth)
             assert np.std(half.output_dense.kernel) == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.slow
-def test_it_learns_from_scratch():
-    """Which of two pieces comes first, told by their order alone, from the first step at a rate of 3e-3."""
-    keras.utils.set_random_seed(1)
-    config = small(num_hidden_layers=4, hidden_size=32, intermediate_size=32, initializer_range=0.1, **MODERN)
-    ids, first = RNG.integers(10, 40, (512, 6)).astype("int32"), RNG.integers(0, 2, 512)
-    ids[:, 2], ids[:, 4] = 8 - first, 7 + first
-    model = AlbertClassifier(AlbertEncoder(config, walk="loop"), num_classes=2)
-    model.compile(keras.optimizers.Adam(3e-3))
-    losses = model.fit({"input_ids": ids}, first, batch_size=64, epochs=6, verbose=0).history["loss"]
-    assert losses[-1] < 0.1 < losses[0]
-
-
-@pytest.mark.parametrize("name, reason", [("modernbert", "attend to 128 neighbours"), ("neobert", "not normalised")])
-def test_published_models_that_are_nearly_this_are_refused_with_the_reason(name, reason):
-    published = dict(architectures=["A"], attention_bias=False, hidden_size=768, norm_eps=1e-5, model_type=name)
-    with refused(f"model_type '{name}' has no exact form here: .*{reason}"):
-        AlbertConfig.from_dict(published)
-
-
-@pytest.mark.slow
-def test_it_gives_what_modernbert_of_transformers_gives():
-    """With global attention in every layer; its first layer has no norm of its own, ours finds nothing to do there."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    torch.manual_seed(0)
-    sizes = dict(vocab_size=40, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=12)
-    theirs = transformers.ModernBertModel(
-        transformers.ModernBertConfig(
-            **sizes, layer_types=["full_attention"] * 3, norm_eps=1e-9, pad_token_id=0, max_position_embeddings=600,
-            initializer_range=0.3, rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 160000.0}},
-        )
-    ).eval()  # fmt: skip
-    modern = dict(norm_position="pre", feed_forward="glu", position_type="rotary", use_bias=False, sharing="none")
-    config = AlbertConfig(
-        **sizes, **modern, embedding_size=16, rotary_theta=160000.0, hidden_act="gelu_erf", layer_norm_eps=1e-9
-    )
-    encoder = AlbertEncoder(config, pooler=False)
-    tensors = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
-    tensors["layers.0.attn_norm.weight"] = np.ones(16, "float32")
-    values = {
-        "embeddings/word_embeddings": tensors["embeddings.tok_embeddings.weight"],
-        "embeddings/token_type_embeddings": np.zeros((2, 16)),
-        "embeddings/layer_norm/gamma": tensors["embeddings.norm.weight"],
-        "final_norm/gamma": tensors["final_norm.weight"],
-    }
-    halves = (("attention", "attn", "Wqkv", "query key value"), ("feed_forward", "mlp", "Wi", "intermediate gate"))
-    for i, (half, part, first, names) in itertools.product(range(3), halves):
-        source, target, names = f"layers.{i}.{part}", f"{half}_{i}", names.split()
-        kernels = np.split(tensors[f"{source}.{first}.weight"], len(names))
-        for name, kernel in zip([*names, "output"], [*kernels, tensors[f"{source}.Wo.weight"]], strict=True):
-            values[f"{target}/{name}/kernel"] = kernel.T
-        values[f"{target}/layer_norm/gamma"] = tensors[f"{source}_norm.weight"]
-    variables = named_variables(encoder)
-    assert variables.keys() == values.keys()
-    for name, variable in variables.items():
-        variable.assign(values[name])
-    ids = RNG.integers(1, 40, (2, 520))
-    mask = (np.arange(520) < np.array([[520], [77]])).astype("int64")
-    with torch.no_grad():
-        expected = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).last_hidden_state.numpy()
-    found = np.asarray(encoder({"input_ids": ids.astype("int32"), "input_mask": mask})["sequence_output"])
-    assert_allclose(found[mask > 0], expected[mask > 0], atol=1e-5)

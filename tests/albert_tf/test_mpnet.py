@@ -17,12 +17,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import albert_tf
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
-from albert_tf.checkpoints import load_huggingface, save_huggingface, save_official
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.checkpoints.alignment import align_blocks
-from albert_tf.checkpoints.factorizing import factorize_embeddings
-from albert_tf.checkpoints.sharing import share_blocks
-from albert_tf.conversion import convert
 from albert_tf.extensions.distance_buckets import MOST, buckets
 from tests.albert_tf.depth_cases import alike, small
 from tests.albert_tf.refusals import refused
@@ -31,7 +28,6 @@ from tfrecords.tokenizers.loading import tokenizer_in
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 KEY = "relative_attention_num_buckets"
-GOLD = Path(__file__).parent / "gold" / "huggingface" / "mpnet"
 # microsoft/mpnet-base, and all-mpnet-base-v2.
 PUBLISHED = json.loads("""{
     "model_type": "mpnet", "architectures": ["MPNetForMaskedLM"], "attention_probs_dropout_prob": 0.1,
@@ -77,15 +73,6 @@ def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
         tiny(**{KEY: 6})
 
 
-def test_segments_change_nothing_and_distances_are_those_of_columns():
-    encoder, ids = alike(tiny(type_vocab_size=2)), np.array([[0, 9, 10, 11, 12, 2]])
-    expected = encoder(ids)["sequence_output"]
-    assert_array_equal(encoder({"input_ids": ids, "segment_ids": ids // 11})["sequence_output"], expected)
-    places = {"input_ids": ids, "position_ids": np.array([[0, 1, 2, 11, 12, 13]])}
-    encoder.embeddings.position_embeddings.assign(0 * encoder.embeddings.position_embeddings)
-    assert_array_equal(encoder(places)["sequence_output"], encoder(ids)["sequence_output"])
-
-
 def test_a_keras_file_has_the_table_where_new_extensions_are(tmp_path):
     encoder = alike(tiny())
     encoder.save(tmp_path / "model.keras")
@@ -111,11 +98,6 @@ def test_other_models_with_buckets_have_no_form_in_transformers(tmp_path, change
     assert not list(tmp_path.iterdir())
 
 
-def test_the_official_format_has_no_form_for_it(tmp_path):
-    with refused(f"cannot hold a model with .*{KEY} 32"):
-        save_official(AlbertEncoder(tiny()), tmp_path / "model")
-
-
 def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_path, caplog):
     save_huggingface(AlbertPretrainer(tiny(), pair_task=None), tmp_path / "gelu")
     assert not caplog.text
@@ -124,26 +106,12 @@ def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_pa
     assert caplog.text.count("has the activation 'relu' here, and the exact gelu in transformers") == 2
 
 
-def test_blocks_that_become_one_keep_the_table():
-    model = alike(tiny())
-    shared = share_blocks(model, model.config.replace(sharing="all", depth_plan="1x2"))
-    assert_array_equal(shared.distance_buckets.table, model.distance_buckets.table)
-
-
 def test_blocks_in_one_order_answer_the_same():
     # Heads stay: each has its own column of the table.
     model, ids = alike(tiny(num_attention_heads=8)), np.array([[0, 9, 10, 11, 12, 2]])
     aligned = align_blocks(model, [[0, 1]])
     assert_allclose(aligned(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-5)
     assert any((one != other).any() for one, other in zip(aligned.get_weights(), model.get_weights()))
-
-
-def test_words_are_factorized_though_there_is_no_table_of_segments():
-    # All but one column of what the words differ by.
-    model = alike(tiny(vocab_size=8))
-    narrow = factorize_embeddings(model, 7)
-    ids = np.array([[0, 7, 6, 5, 4, 2]])
-    assert_allclose(narrow(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-4)
 
 
 def tokenizer_json() -> dict:
@@ -191,32 +159,6 @@ def test_its_special_tokens_and_pairs_come_of_any_of_its_files(tmp_path, case):
     row = [ours.cls_id, *ours.encode(first), *between, *ours.encode(second), ours.sep_id]
     assert row == theirs.encode(first, second).ids
     assert set(map(PIECES.index, ROLES.values())) <= set(ours.special_ids.tolist())
-
-
-def test_a_folder_of_sentence_transformers_embeds_and_converts(tmp_path):
-    folder = tmp_path / "st"
-    save_huggingface(alike(tiny()), folder)
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
-    (folder / "1_Pooling").mkdir()
-    files = OF_CLASS | {"modules.json": modules, "1_Pooling/config.json": {"pooling_mode_mean_tokens": True}}
-    files |= {"sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False}}
-    for name, values in files.items():
-        (folder / name).write_text(json.dumps(values))
-    loaded, texts = albert_tf.load(folder), ["A ab c", "d"]
-    assert isinstance(loaded.model, AlbertSentenceEmbedder) and loaded.preprocessor().max_seq_length == 9
-    ids = np.array([[0, 9, 9, 17, 11, 2]])
-    states = loaded.model.encoder(ids)["sequence_output"].numpy()[0].mean(axis=0)
-    found = loaded.predict(texts)
-    assert_allclose(found[0], states / np.linalg.norm(states), atol=1e-6)
-    for to, path in (("keras", tmp_path / "keras" / "model.keras"), ("huggingface", tmp_path / "huggingface")):
-        convert(folder, path, to)
-        again = albert_tf.load(path)
-        assert again.tokenizer.sha256 == loaded.tokenizer.sha256
-        if to == "keras":
-            assert_array_equal(again.predict(texts), found)
-    assert (path / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
 THEIRS = """

@@ -54,30 +54,3 @@ def test_metrics_do_not_depend_on_the_batches(pair_task, prefix):
     assert_allclose(whole["masked_lm_loss"], (nll * weights).sum() / weights.sum(), rtol=1e-4)
     right = (words.argmax(axis=-1) == rows["masked_lm_ids"]) * weights
     assert_allclose(whole["masked_lm_accuracy"], right.sum() / weights.sum(), rtol=1e-5)
-
-
-def test_packed_rows_have_the_loss_and_metrics_of_single_ones():
-    pretrainer, rows = model(), features()
-    single = {name: value[:3] for name, value in rows.items()}
-    # Examples 0 and 1 share a row; 2 has one of its own, whose second place is empty.
-    empty = {name: np.zeros_like(value[:1]) for name, value in rows.items()}
-    pairs = {name: np.stack([np.concatenate([value[0], value[1]]), np.concatenate([value[2], empty[name][0]])])
-             for name, value in single.items()}  # fmt: skip
-    numbers = np.array([[1] * LENGTH + [2] * LENGTH, [1] * LENGTH + [0] * LENGTH], "int32")
-    pairs["masked_lm_positions"][0, PREDICTIONS:] += LENGTH
-    pairs |= {"sequence_ids": numbers, "input_mask": (numbers > 0).astype("int32")}
-    pairs |= {
-        "sequence_starts": np.array([[0, LENGTH], [0, 0]], "int32"),
-        "pair_weights": np.array([[1, 1], [1, 0]], "float32"),
-    }
-    expected = pretrainer.evaluate(single, batch_size=3, verbose=0, return_dict=True)
-    packed = pretrainer.evaluate(pairs, batch_size=2, verbose=0, return_dict=True)
-    for name, value in expected.items():
-        assert_allclose(packed[name], value, rtol=1e-5, err_msg=name)
-    shapes = [pretrainer.predict(rows, verbose=0)["pair_logits"].shape for rows in (single, pairs)]
-    assert shapes == [(3, 2), (2, 2, 2)]
-    assert_allclose(
-        pretrainer.compute_loss(x=pairs, y_pred=pretrainer(pairs)),
-        pretrainer.compute_loss(x=single, y_pred=pretrainer(single)),
-        rtol=1e-5,
-    )

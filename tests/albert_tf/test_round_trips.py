@@ -3,8 +3,6 @@
 import json
 from functools import partial
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
@@ -153,20 +151,6 @@ def test_official_files_are_tensorflows_own(tmp_path):
     assert formats.load(tmp_path / "unshared").config.sharing == "none"
 
 
-def test_a_keras_file_keeps_how_steps_are_run(tmp_path):
-    formats.save(AlbertEncoder(small(), walk="loop", pooler=False), tmp_path / "model.keras", KERAS)
-    again = formats.load(tmp_path)
-    assert (again.walk, again.pooler) == ("loop", None)
-
-
-def test_a_model_on_disk_fills_another(tmp_path):
-    for form, load in ((TF1, formats.load_official), (HF, formats.load_huggingface)):
-        encoder = randomise(AlbertEncoder(small()))
-        other = AlbertEncoder(small())
-        assert load(written(encoder, form, tmp_path / form), other) is other
-        assert_same_weights(other, encoder)
-
-
 NO_FORM = table("""
     encoder     | shared attention | huggingface | transformers has no model with sharing 'attention'
     encoder     | shared ffn       | huggingface | transformers has no model with sharing 'ffn'
@@ -205,14 +189,3 @@ def test_encoders_alone_go_where_heads_have_no_form(tmp_path, caplog):
         formats.save_huggingface(model, tmp_path / "none")
     with refused("not factorized afterwards"):
         factorize_embeddings(XlnetPretrainer(small(**XLNET)), 4)
-
-
-def test_names_of_classes_pass_through(tmp_path):
-    model = KINDS["tagger"](small(), labels=["O", "B-PER", "I-PER"])
-    for form in (HF, KERAS):
-        path = written(model, form, tmp_path)
-        assert formats.load(path).labels == ("O", "B-PER", "I-PER")
-    values = json.loads((tmp_path / "there" / "config.json").read_text())
-    assert values["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2} and values["id2label"]["1"] == "B-PER"
-    assert keras.saving.load_model(path).get_config()["labels"] == ["O", "B-PER", "I-PER"]
-    assert np.shape(formats.load(path)(batch())) == (4, 8, 3)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertClassifier, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.sharing import share_blocks, unshare_blocks
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.depth_cases import FEATURES, TEXTS, alike, small
+from tests.albert_tf.depth_cases import FEATURES, alike, small
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
 
@@ -68,29 +68,6 @@ def test_at_a_lower_rank_what_is_lost_is_the_truncated_singular_values(changes):
     assert adapted
 
 
-def test_biases_and_norms_are_means():
-    source = unshared(3, equal=False)
-    other = share_blocks(source, small(num_hidden_layers=3, depth_lora_rank=1))
-    for name in ("query/bias", "layer_norm/gamma"):
-        expected = np.mean([named_variables(source)[f"attention_{step}/{name}"] for step in range(3)], axis=0)
-        assert_allclose(named_variables(other)[f"attention_0/{name}"], expected, atol=1e-6)
-
-
-def test_of_equal_blocks_nothing_differs_and_everything_can_learn():
-    albert = alike(small(num_hidden_layers=3))
-    other = share_blocks(albert, albert.config.replace(depth_lora_rank=2))
-    assert_allclose(other(FEATURES)["sequence_output"], albert(FEATURES)["sequence_output"], atol=1e-5)
-    assert (np.abs(np.array(other.halves_of("attention")[0].lora_query.a)).max(axis=1) > 0.1).all()
-
-
-def test_one_with_low_rank_can_be_given_another():
-    source = unshared(3)
-    config = small(num_hidden_layers=3, depth_lora_rank=FULL)
-    once = share_blocks(source, config)
-    twice = share_blocks(once, config.replace(depth_lora_rank=16))
-    assert_allclose(once(FEATURES)["sequence_output"], twice(FEATURES)["sequence_output"], atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "changes",
     [*PLANS.values(), PLANS["one block"] | {"random_depth_min": 2}],
@@ -110,14 +87,6 @@ def test_what_has_no_steps_is_not_unshared():
         unshare_blocks(AlbertEncoder(small(num_hidden_layers=3, equilibrium_solver="fixed_point")))
 
 
-def test_heads_and_what_else_the_modern_block_has_come_along():
-    modern = {"feed_forward": "glu", "norm": "rms_norm", "norm_position": "pre", "use_bias": False}
-    model = AlbertClassifier(unshared(3, **modern), 2)
-    config = small(num_hidden_layers=3, depth_lora_rank=FULL, step_signal="learned", **modern)
-    other = share_blocks(model, config)
-    assert_allclose(other(TEXTS), model(TEXTS), atol=1e-4)
-
-
 OTHERS = table("""
     {"num_hidden_layers": 4}                           | the model runs 3 blocks, its new configuration 4
     {"num_hidden_layers": 3, "hidden_size": 32}        | hidden_size 32 .model: 16.
@@ -129,11 +98,3 @@ OTHERS = table("""
 def test_another_model_is_refused(changes, message):
     with refused(message):
         share_blocks(AlbertEncoder(small(sharing="none", num_hidden_layers=3)), small(**json.loads(changes)))
-
-
-def test_the_configuration_says_whether_it_walks_to_an_equilibrium():
-    plain, solved = (small(num_hidden_layers=3, equilibrium_solver=solver) for solver in ("none", "fixed_point"))
-    looped = AlbertEncoder(plain.replace(sharing="none"), walk="loop")
-    assert share_blocks(AlbertEncoder(solved), plain).walk == "unrolled"
-    assert share_blocks(looped, plain).walk == "loop"
-    assert share_blocks(looped, solved).walk == "equilibrium"

@@ -71,19 +71,6 @@ def test_joint_end_depends_on_the_start_and_is_one_function_in_training_and_sear
     assert np.abs(ends[0] - ends[1]).max() > 1e-3
 
 
-def test_joint_loss_by_hand():
-    model = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=True)
-    labels = {"start_positions": [4, 0], "end_positions": [5, 0], "is_impossible": [0, 1]}
-    features = row(**{name: np.array(value, "int32") for name, value in labels.items()})
-    outputs = {name: np.asarray(value) for name, value in model(features, training=True).items()}
-    start, end = (
-        -outputs[f"{side}_log_probs"][[0, 1], labels[f"{side}_positions"]].mean() for side in ("start", "end")
-    )
-    impossible = np.log1p(np.exp(outputs["answerable_logits"] * [1, -1])).mean()
-    loss = model.compute_loss(x=features, y_pred=outputs)
-    assert_allclose(loss, (start + end) / 2 + impossible / 2, rtol=1e-5)
-
-
 @pytest.mark.parametrize("joint", [False, True])
 def test_a_sequence_shorter_than_start_top(joint):
     model, whole = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=joint), row(p_mask=np.zeros((2, LENGTH), "int32"))

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf.training import portable_parts
@@ -77,18 +76,6 @@ def test_adapters_go_on_as_if_never_interrupted(member, tmp_path):
     assert len(factors) == 4 * len(straight.encoder.halves_of("attention")) and min(factors) > 0
 
 
-def test_adapters_go_on_from_what_callbacks_wrote(tmp_path):
-    straight = adapted()
-    train(straight, "classes", steps=2)
-    for epochs in (1, 2):
-        model = adapted()
-        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
-        options = {"batch_size": portable_parts.ROWS, "shuffle": False, "verbose": 0, "callbacks": [backup]}
-        history = model.fit(*portable_parts.KINDS["classes"][1], epochs=epochs, **options)
-        assert history.epoch == [epochs - 1]
-    assert_equal(model, straight)
-
-
 def test_adapters_and_files_without_them(tmp_path):
     """Files hold the kernels with the adapters added, too: a model without adapters answers as the one with them."""
     model, plain = adapted(), made("classes")
@@ -152,44 +139,3 @@ def test_frozen_stays_frozen(kind, way, tmp_path):
         again.trainable = True
         assert all(states(again)[0] + states(again)[1]), "unfrozen"
     assert "frozen" not in made(kind).get_config(), "what is not frozen has the configuration of before"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.few(1)
-def test_a_frozen_encoder_goes_on_from_a_file_as_if_never_interrupted(kind, tmp_path):
-    straight, model = (freeze(made(kind), "encoder") for _ in range(2))
-    frozen = [np.array(variable) for variable in model.encoder.weights]
-    for one in (straight, model):
-        one.compile()
-    train(straight, kind, steps=2)
-    train(model, kind)
-    again = of_file(model, tmp_path)
-    train(again, kind)
-    assert_equal(again, straight)
-    for ours, theirs in zip(again.optimizer.variables, straight.optimizer.variables, strict=True):
-        if len(theirs.shape):
-            assert_array_equal(ours, theirs)
-    for before, now in zip(frozen, again.encoder.weights, strict=True):
-        assert_array_equal(now, before)
-
-
-@pytest.mark.parametrize("has_adapters", [False, True])
-def test_frozen_stays_frozen_within_a_functional_model(has_adapters, tmp_path):
-    encoder = AlbertEncoder(CONFIG)
-    if has_adapters:
-        encoder.enable_lora(2)
-    else:
-        encoder.trainable = False
-    inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
-    outputs = keras.layers.Dense(1)(encoder(inputs)["pooled_output"])
-    model = keras.Model(inputs, outputs)
-    for again in (of_file(model, tmp_path), keras.models.clone_model(model)):
-        assert len(again.trainable_variables) == len(model.trainable_variables) == 2 + 4 * has_adapters
-
-
-def test_an_encoder_that_is_made_frozen_does_not_train():
-    model = AlbertClassifier(AlbertEncoder(CONFIG, trainable=False), 2)
-    assert len(model.trainable_variables) == 2
-    assert not AlbertSentenceEmbedder(CONFIG, trainable=False).encoder.embeddings.trainable
-    model.encoder.trainable = True
-    assert len(model.trainable_variables) == len(model.weights)

@@ -4,7 +4,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertPretrainer
-from albert_tf.checkpoints.vocabulary import keep_pieces
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import randomise, small, values_of

@@ -8,15 +8,8 @@ import tensorflow as tf
 from keras import ops
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder, XlnetPretrainer
-from albert_tf.checkpoints.depth import at_depth
-from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.extensions.relative import OWN_WEIGHTS
-from albert_tf.extensions.relative.relations import sinusoids
-from albert_tf.models.text_student import vectors_of
-from albert_tf.tasks.rows import FeatureRows, RaggedArray
-from albert_tf.training.batches import predict
 from tests.albert_tf import depth_cases, xlnet_reference
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
@@ -113,12 +106,6 @@ def test_one_graph_takes_rows_of_every_length(in_graphs):
             assert_allclose(ours, expected, atol=1e-5)
 
 
-def test_a_fixed_point_is_found_of_both_streams():
-    config = small(equilibrium_solver="fixed_point", equilibrium_tolerance=0.0, equilibrium_max_steps=4)
-    outputs = AlbertEncoder(config, pooler=False)(as_queries(FEATURES))
-    assert outputs["query_output"].shape == (BATCH, TARGETS, 16) and outputs["residual"].shape == (BATCH,)
-
-
 def order_mask(order: list[int], length: int) -> np.ndarray:
     """What permutation LM masks: the targets `order`, in their order; all else is seen by all."""
     mask = np.zeros((1, length, length), "float32")
@@ -189,36 +176,6 @@ def test_no_gradient_reaches_memory():
     assert tape.gradient(kept, model.encoder.embeddings.word_embeddings.value) is None
 
 
-def test_sinusoids_are_tf_models_golden_ones():
-    """nlp/modeling/networks/xlnet_base_test.py of tf-models-official 2.20: positions 1 and 0, dimension 4."""
-    golden = [[0.84147096, 0.00999983, 0.54030228, 0.99994999], [0, 0, 1, 1]]
-    assert_allclose(sinusoids(np.array([1.0, 0.0]), 4), golden, atol=1e-7)
-
-
-def test_padding_before_a_row_changes_nothing_behind_it():
-    model = pretrainer().encoder
-    ids = np.array([[9, 4, 31, 2]])
-    alone = np.asarray(model({"input_ids": ids, "segment_ids": np.zeros_like(ids)})["sequence_output"])
-    padded = np.pad(ids, ((0, 0), (3, 0)))
-    features = {
-        "input_ids": padded,
-        "input_mask": np.minimum(padded, 1),
-        "segment_ids": np.where(padded == 0, 3, 0),
-    }
-    assert_allclose(np.asarray(model(features)["sequence_output"])[:, 3:], alone, **TOLERANCE)
-
-
-def test_published_sizes():
-    """116,718,336 and 360,268,800 without the bias of the LM; one block with small embeddings: 11,873,664."""
-    from albert_tf.analysis.cost import parameters
-
-    sizes = {name: parameters(AlbertConfig.named(name)).encoder for name in ("xlnet_base", "xlnet_large")}
-    assert sizes == {"xlnet_base": 116_718_336, "xlnet_large": 360_268_800}
-    config = AlbertConfig.named("albert_xlnet_base").replace(untie_biases=True)
-    encoder = AlbertEncoder(config, pooler=False)
-    assert encoder.count_params() == parameters(config).encoder == 11_873_664 + 42_240
-
-
 @pytest.mark.parametrize(
     "changes, features, message",
     [
@@ -234,43 +191,3 @@ def test_features_that_do_not_fit_are_named(changes, features, message):
     if changes:
         with refused("needs position_type 'relative', not 'absolute'"):
             XlnetPretrainer(encoder)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "mixed_bfloat16"])
-def test_half_precision_masks_as_well(dtype):
-    half, exact = (XlnetPretrainer(AlbertEncoder(small(), pooler=False, dtype=one)) for one in (dtype, "float32"))
-    exact.set_weights(half.get_weights())
-    halves, floats = (np.asarray(one(FEATURES | MEMORY)["masked_lm_logits"], "float32") for one in (half, exact))
-    assert np.isfinite(halves).all()
-    assert np.abs(halves - floats).max() < 0.1 * np.abs(floats).max()
-
-
-def test_the_vector_that_is_distilled_is_the_embedders():
-    model = AlbertSentenceEmbedder(small(num_hidden_layers=1), pooling="cls")
-    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-    hidden = model.encoder(features)["sequence_output"]
-    assert_allclose(vectors_of(model, hidden, features), model(features), **TOLERANCE)
-
-
-def test_biases_of_steps_stay_with_them_at_another_depth_and_in_another_plan():
-    encoder = AlbertEncoder(small(num_hidden_layers=4, untie_biases=True))
-    shallow = at_depth(encoder, 2)
-    for name in OWN_WEIGHTS:
-        assert_array_equal(
-            getattr(shallow.halves_of("attention")[0], name), getattr(encoder.halves_of("attention")[0], name)[:2]
-        )
-    states, whole = (one(FEATURES)["hidden_states"] for one in (shallow, encoder))
-    assert_allclose(states[2], whole[2], **TOLERANCE)
-    assert_allclose(at_depth(encoder, 1)(FEATURES)["hidden_states"][1], whole[1], **TOLERANCE)
-    with refused(r"depth 5 cannot be run: .*weights of their own"):
-        at_depth(encoder, 5)
-    halves = share_blocks(encoder, encoder.config.replace(depth_plan="1x2+1x2"))
-    assert_allclose(halves(FEATURES)["sequence_output"], whole[4], **TOLERANCE)
-
-
-def test_rows_are_predicted_whose_batch_leaves_a_memory():
-    ids = RaggedArray(np.tile([5, 6, 4, 3], 5), np.arange(0, 21, 4))
-    ones, zeros = (RaggedArray(np.full(20, number, "int32"), ids.splits) for number in (1, 0))
-    rows = FeatureRows({"input_ids": ids, "input_mask": ones, "segment_ids": zeros}, {}, 0)
-    found = predict(pretrainer(memory_length=2), rows, 5, 8)
-    assert len(found) == 5 and set(found[4]) == {"masked_lm_logits"}

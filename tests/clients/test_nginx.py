@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from tests.clients.answers import TEXTS, WHERE
 from tests.clients.conftest import MODELS
 from tests.servers import free_port, running_gateway

@@ -112,7 +112,7 @@ def test_the_extension_that_the_guide_adds_is_the_librarys_own():
 SNIPPETS = [(page, block) for page in WITH_COMMANDS for block in blocks(page) if block.language == "python"]
 # What asks a server runs with the guide's commands, in the slow tests; so does what builds large models.
 ELSEWHERE = re.compile(
-    r"Client\b|OpenAI\(|load\(\"tickets\"\)|named\(\"albert_(base|xlnet)|roberta-base|distil\b|share_blocks"
+    r"Client\b|LiteModel\(|OpenAI\(|load\(\"tickets\"\)|named\(\"albert_(base|xlnet)|roberta-base|distil\b|share_blocks"
 )
 
 

@@ -46,7 +46,8 @@ def in_red(outputs):
 @pytest.fixture
 def tiny(tmp_path):
     """A folder of an embedder of two layers, as one would download it."""
-    from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, loading
+    from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
+    from albert_tf.loading import load as loading
     from tests.albert_tf.test_loading import VOCABULARY
     from tests.albert_tf.tiny import small
 

@@ -7,15 +7,19 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 
 import albert_tf
+from albert_tf.loading.loaded import Loaded
 from albert_tf.models.heads import POOLINGS
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, Tolerance, compare
 from serving.export import ExportSettings
 from serving.exportable import ExportOptions
 from serving.lite import description
+from serving.lite.metadata import stored_signatures
 from serving.litert import converter, writing
 from serving.litert.converter import check_model, convert, lite_exportable
 from serving.manifest import versions_of
@@ -121,6 +125,26 @@ def test_the_search_of_joint_spans_begins_where_answers_may_start(make_model):
     assert {tuple(sorted(row)) for row in answers["start_index"].tolist()} == {(0, 3)}
 
 
+def test_a_file_names_its_signatures_for_tensorflow_serving(make_model):
+    exportable = lite_exportable(make_model("pretrainer"), ExportOptions(48))
+    content, _ = convert(exportable)
+    stored = {name: SignatureDef.FromString(message) for name, message in stored_signatures(content).items()}
+    assert {name: sorted(one.outputs) for name, one in stored.items()} == {
+        "serving_default": ["embedding", "pooled_output"],
+        "fill_mask": ["logits"],
+        "sentence_order": ["order_logits"],
+    }
+    interpreter = Interpreter(model_content=content)
+    inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
+    for one in stored.values():
+        assert one.inputs.keys() == converter.input_specs(exportable).keys()
+        for info in one.inputs.values():
+            assert [size.size for size in info.tensor_shape.dim] == inputs[info.name]["shape_signature"].tolist()
+            assert tf.as_dtype(info.dtype) == inputs[info.name]["dtype"]
+        outputs = {detail["name"] for detail in interpreter.get_output_details()}
+        assert {info.name for info in one.outputs.values()} <= outputs
+
+
 def test_the_file_does_not_grow_with_depth(make_model):
     models = [make_model("classifier", num_hidden_layers=layers, hidden_size=128) for layers in (3, 5)]
     shallow, deep = (len(convert(lite_exportable(model, ExportOptions(48)), "int8")[0]) for model in models)
@@ -181,7 +205,7 @@ def test_a_version_describes_itself(version):
 
 
 def test_an_export_for_ids_has_no_tokenizer(make_model):
-    loaded = albert_tf.loaded.Loaded(make_model("regressor"), None, {})
+    loaded = Loaded(make_model("regressor"), None, {})
     found, contents = description.read(loaded.export("lite", engine="litert"))
     assert found.tokenizer is None and list(contents) == ["model.tflite"] and found.trials[0].texts == ()
 

@@ -10,21 +10,19 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from absl import flags
 
 import serving
 from serving import start
+from serving.lite.start import LightStartSettings
 from serving.litert import agreement
 from serving.start import StartSettings
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import write_json
 from tfrecords.base.settings import define_flags, read_flags
-
-IMAGE = (Path(serving.__file__).parent / "deploy" / "Dockerfile").read_text()
 
 
 def write_version(folder, **exported):
@@ -45,9 +43,7 @@ def settings(tmp_path, monkeypatch):
     (tmp_path / "film" / "model.keras").write_text("")
     exports = []
 
-    def export(asked, check_loaded=None):
-        if check_loaded:
-            check_loaded(SimpleNamespace(model=None))
+    def export(asked):
         exports.append(asked)
         target = Path(asked.output_dir) / str(len(exports))
         write_version(target, **dataclasses.asdict(asked))
@@ -83,14 +79,14 @@ def test_a_model_is_exported_once(settings, tmp_path):
 def test_the_engine_is_chosen_by_rule_and_said(
     settings, tmp_path, monkeypatch, capsys, real, compute, lacks, near, exported, said
 ):
-    def checked(loaded):
+    def load(asked):
         if lacks:
             raise start.NeedsSavedModel(lacks)
-        return loaded
 
     settings, exports = settings
     monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
-    monkeypatch.setattr(start, "_checked", checked)
+    monkeypatch.setattr(start, "_loaded", load)
+    monkeypatch.setattr(start, "_write", lambda loaded, asked: start.export(asked))
     monkeypatch.setattr(agreement, "agrees", lambda loaded, version: near)
     settings = dataclasses.replace(settings, engine="auto", compute=compute)
     for _ in range(2):
@@ -138,7 +134,7 @@ def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, mon
 def test_of_two_first_starts_at_once_one_exports(settings, tmp_path, monkeypatch, same, capfd):
     settings, exports = settings
     write, goes_on = start.export, threading.Event()
-    monkeypatch.setattr(start, "export", lambda *asked: goes_on.wait(30) and write(*asked))
+    monkeypatch.setattr(start, "export", lambda asked: goes_on.wait(30) and write(asked))
     other = tmp_path / "elsewhere" / "film"
     other.mkdir(parents=True)
     first = threading.Thread(target=start.find_servable, args=(settings,))
@@ -275,15 +271,24 @@ time.sleep(60)
     assert status == (7 if how == "one ends" else 0) and (tmp_path / "a").exists()
 
 
-def test_the_image_starts_it():
-    entry = json.loads(re.search(r"^ENTRYPOINT (\[.*\])$", IMAGE, re.MULTILINE)[1])
-    assert entry[:2] == ["albert-tf", "start"]
+@pytest.mark.parametrize(
+    ("name", "command", "kind", "given"),
+    [
+        ("Dockerfile", ["albert-tf", "start"], StartSettings, "--model=m"),
+        ("light.Dockerfile", ["albert-client", "start"], LightStartSettings, "--folder=m"),
+    ],
+)
+def test_the_images_start_it(name, command, kind, given):
+    image = (Path(serving.__file__).parent / "deploy" / name).read_text()
+    entry = json.loads(re.search(r"^ENTRYPOINT (\[.*\])$", image, re.MULTILINE)[1])
+    assert entry[:2] == command
     values = flags.FlagValues()
-    define_flags(StartSettings, values)
-    values(["start", *entry[2:], "--model=m"])
-    settings = read_flags(StartSettings, values)
+    define_flags(kind, values)
+    values(["start", *entry[2:], given])
+    settings = read_flags(kind, values)
     ports = [settings.port, settings.grpc_port, settings.rest_api_port]
-    assert re.search(r"^EXPOSE (.*)$", IMAGE, re.MULTILINE)[1].split() == [str(port) for port in ports]
-    assert settings.bind_address == "0.0.0.0" and settings.output_dir in IMAGE.partition("VOLUME")[2]
-    assert re.findall(r"^USER (.*)$", IMAGE, re.MULTILINE) == ["1000:1000"]
-    assert f":{settings.port}/health/ready" in IMAGE.partition("HEALTHCHECK")[2].partition("ENTRYPOINT")[0]
+    assert re.search(r"^EXPOSE (.*)$", image, re.MULTILINE)[1].split() == [str(port) for port in ports]
+    assert settings.bind_address == "0.0.0.0"
+    assert kind is LightStartSettings or settings.output_dir in image.partition("VOLUME")[2]
+    assert re.findall(r"^USER (.*)$", image, re.MULTILINE) == ["1000:1000"]
+    assert f":{settings.port}/health/ready" in image.partition("HEALTHCHECK")[2].partition("ENTRYPOINT")[0]

@@ -88,14 +88,14 @@ def cut_off(build_corpus, monkeypatch):
     return cut
 
 
-def build_text(folder, text, tokenizer, name="data", workers=1, max_bad_lines=0, **settings):
+def build_text(folder, text, tokenizer, name="data", workers=1, **settings):
     """Builds records of a text, or of files by their names, and returns the manifest; the folder has this name."""
     source = folder / "corpus"
     source.mkdir(parents=True, exist_ok=True)
     for file, content in (text if isinstance(text, dict) else {"a.txt": text}).items():
         (source / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     config = BuildSettings(**{"seed": 1, "max_seq_length": 64} | settings)
-    return builder.build(f"{source}/*", folder / name, tokenizer, config, workers, False, max_bad_lines=max_bad_lines)
+    return builder.build(f"{source}/*", folder / name, tokenizer, config, workers, False)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

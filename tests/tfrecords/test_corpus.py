@@ -1,6 +1,6 @@
 import gzip
 import json
-from pathlib import Path
+import sys
 
 import pytest
 from hypothesis import given
@@ -56,10 +56,10 @@ def test_files_of_several_globs_come_once_and_sorted(tmp_path):
     [
         ("a.jsonl", b'{"text": "x"}\n{"text": ', "line 2 is not JSON"),
         ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, "line 2 is not JSON"),
-        ("a.jsonl", b'{"body": "x"}', "no text under 'text' .it has 'body'"),
-        ("a.jsonl", b'{"text": 5}', "a int under 'text' where text should be"),
-        ("a.jsonl", b'{"text": null}', "null under 'text' where text should be"),
-        ("a.jsonl", b"[1]", "it is a list"),
+        ("a.jsonl", b'{"body": "x"}', "no text under 'text' .*body"),
+        ("a.jsonl", b'{"text": 5}', "no text under 'text' .*5"),
+        ("a.jsonl", b'{"text": null}', "no text under 'text' .*null"),
+        ("a.jsonl", b"[1]", "no text under 'text' .*1"),
         ("a.txt.gz", gzip.compress(b"x" * 9999, mtime=0)[:-9], "is damaged"),
         ("a.txt.gz", b"no gzip", "cannot read corpus file"),
     ],
@@ -94,7 +94,8 @@ def chunks_of(path, chunk_bytes, piece_bytes=None):
 
 
 def documents_of(chunks):
-    return [document for chunk in chunks for document in corpus.parse_documents(chunk)]
+    texts = [text for chunk in chunks for text in corpus.read_texts(chunk, "text")]
+    return [corpus.sentences_of(text.decode(), False) for text in texts]
 
 
 @given(documents, st.integers(64, 2000), st.booleans(), st.sampled_from(["\n", "\r\n", "\r"]))
@@ -130,16 +131,6 @@ def test_a_document_longer_than_a_chunk_is_cut_at_line_ends(tmp_path, name, long
             assert [line_number(chunk, 0) for chunk in chunks[:3]] == [1, 2, 3]
 
 
-def test_small_files_share_a_piece_and_large_ones_are_cut(tmp_path):
-    for name, size in (("a", 10), ("b", 10), ("c", 450), ("d", 10), ("e", 0)):
-        (tmp_path / f"{name}.txt").write_text("x" * size)
-    pieces = plan_pieces(sorted(tmp_path.iterdir()), 100)
-    described = [[(Path(s.path).stem, s.start, s.end) for s in piece] for piece in pieces]
-    assert described[0] == [("a", 0, 10), ("b", 0, 10)]
-    assert [start for piece in described[1:] for name, start, _ in piece if name == "c"] == [0, 100, 200, 300, 400]
-    assert described[-1] == [("c", 400, 450), ("d", 0, 10), ("e", 0, 0)]
-
-
 def test_a_corpus_on_object_storage(tmp_path):
     import fsspec
 
@@ -156,3 +147,9 @@ def test_a_corpus_on_object_storage(tmp_path):
             corpus.find_files("memory://bucket/nothing/*")
     finally:
         memory.rm("/bucket", recursive=True)
+
+
+def test_object_storage_without_its_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(UserError, match=r"pip install 'albert-tf\[remote\]'"):
+        corpus.find_files("s3://bucket/*.txt")

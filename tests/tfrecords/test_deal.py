@@ -21,18 +21,6 @@ def test_held_out_share_is_as_asked_and_hangs_on_the_document_alone(fraction):
     assert ((Deal(2, 8, 2, fraction).shard_of(hashes) >= 8) != chosen).any()
 
 
-def test_one_document_a_file_is_one_stream(tokenizer, tmp_path):
-    articles = {f"{n:03d}.txt": "\n".join(f"Article {n} line {line}." for line in range(12)) for n in range(100)}
-    for task, input_format in (("nsp", "segment-pair"), ("none", "full-sentences")):
-        settings = {"pair_task": task, "input_format": input_format, "max_seq_length": 128}
-        splits = build_text(tmp_path, articles, tokenizer, task, **settings)["splits"]
-        assert [len(split["files"]) for split in splits.values()] == [1, 1]
-        if task == "nsp":
-            assert 0.45 < splits["train"]["label_1"] / splits["train"]["examples"] < 0.65
-    (path,) = (tmp_path / "none").glob("train-*")
-    assert sum(row["input_ids"].count(tokenizer.sep_id) > 1 for row in features_of(path)[:50]) > 25
-
-
 def test_equal_documents_do_not_fill_one_shard():
     hashes = np.zeros(10_000, np.int64)
     counts = np.bincount(Deal(1, 10, 0, 0.0).shard_of(hashes), minlength=10)

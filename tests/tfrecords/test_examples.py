@@ -9,7 +9,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
 from tfrecords.examples import encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
-from tfrecords.packing import pack_features
 from tfrecords.records import encode_records
 
 CLS, SEP, MASK = 2, 3, 4
@@ -26,7 +25,7 @@ def tokenized(seed=0, documents=6, sentences=8):
 
 def build_examples(config, vocabulary=VOCABULARY, documents=None, copy=0):
     plan = plan_examples(config, vocabulary, *(documents or tokenized()), copy)
-    return lay_out(config, vocabulary, plan, np.arange(len(plan)))
+    return lay_out(config, vocabulary, plan, np.arange(len(plan.keys)))
 
 
 @pytest.fixture
@@ -92,17 +91,6 @@ def test_static_records_have_the_official_features(written):
         assert features["token_boundary"].tolist() == boundary.tolist()
 
 
-def test_dynamic_records_are_unmasked_and_unpadded(written):
-    config = BuildSettings(max_seq_length=32, max_predictions_per_seq=5, masking="dynamic")
-    batch = build_examples(config)
-    for row, features in enumerate(features_of(written(config, VOCABULARY, batch))):
-        length = batch.lengths[row]
-        assert features["input_ids"] == batch.input_ids[row, :length].tolist()
-        sizes = {name: len(values) for name, values in features.items()}
-        whole = dict.fromkeys(("input_ids", "segment_ids", "token_boundary"), length)
-        assert sizes == whole | {"next_sentence_labels": 1}
-
-
 @pytest.mark.parametrize("input_format", ["full-sentences", "doc-sentences"])
 def test_single_segment_formats(input_format):
     config = BuildSettings(max_seq_length=40, input_format=input_format, pair_task="none", short_seq_prob=0.0)
@@ -130,19 +118,11 @@ def test_copies_differ_and_documents_do_not_depend_on_their_batch():
     np.testing.assert_array_equal(tail.keys, first.keys[-len(tail.keys) :])
 
 
-def test_single_segments_are_not_cut_short_unless_asked_to():
-    for input_format, expected in (("segment-pair", 0.1), ("full-sentences", 0.0), ("doc-sentences", 0.0)):
-        settings = {"input_format": input_format, "pair_task": "sop" if expected else "none"}
-        assert BuildSettings(**settings).short_seq_prob == expected
-    assert BuildSettings(short_seq_prob=0.3).short_seq_prob == 0.3
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
         {"masking": "both"},
         {"pair_task": "rop"},
-        {"short_seq_rule": "sentence"},
         {"input_format": "lines"},
         {"max_seq_length": 4},
         {"max_predictions_per_seq": 0},
@@ -182,15 +162,3 @@ def test_rows_of_roberta_in_all_formats(input_format, written):
         assert doubled.tolist() == ([second - 2] if is_pair else [])
     assert input_format == "sentence-pair" or batch.lengths.max() >= 38
     assert not any(any(row["segment_ids"]) for row in features_of(written(config, ROBERTA, batch)))
-
-
-def test_packed_rows_end_in_padding_of_the_vocabulary():
-    ids = tf.constant([[0, 7, 2, 1, 1, 1], [0, 8, 2, 1, 1, 1]])
-    features = dict.fromkeys(("input_ids", "segment_ids"), ids) | {"input_mask": tf.cast(ids != 1, tf.int32)}
-    words = tf.constant([[1, 0], [1, 0]])
-    features |= {"masked_lm_positions": words, "masked_lm_ids": words, "masked_lm_weights": tf.cast(words, tf.float32)}
-    packed = pack_features(features | {"next_sentence_labels": words[:, :1]}, 2, pad_id=1)
-    assert packed["input_ids"].numpy().tolist() == [[0, 7, 2, 0, 8, 2]]
-    assert packed["position_ids"].numpy().tolist() == [[0, 1, 2, 0, 1, 2]]
-    alone = {name: value[:1] for name, value in features.items()} | {"next_sentence_labels": words[:1, :1]}
-    assert pack_features(alone, 1, pad_id=1)["input_ids"].numpy().tolist() == [[0, 7, 2, 1, 1, 1]]

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords.lanes import shuffle_seed
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.randomness import derive
 
@@ -155,10 +153,3 @@ def simulate_runs(trials, words):
 
 def assert_share(hits, expected):
     assert abs(hits.mean() - expected) < 4.5 * np.sqrt(expected * (1 - expected) / hits.size)
-
-
-def test_keys_differ_and_are_the_same_in_the_graph():
-    for numbers in ((0,), (7, -1, 3), (2**40, -(2**62))):
-        inside = tf.function(lambda *parts: shuffle_seed(*parts))(*(tf.constant(part, tf.int64) for part in numbers))
-        np.testing.assert_array_equal(np.asarray(inside).view(np.uint64), derive(*numbers))
-    assert len({int(derive(*parts)) for parts in ((1, 2), (2, 1), (1,), (1, 2, 0), (3,))}) == 5

@@ -61,25 +61,6 @@ def test_a_row_goes_on_where_the_row_of_its_stream_ended(of_files):
                 np.testing.assert_array_equal(row[32 : 32 + length], texts[32 * (step + 1) :][:length])
 
 
-def test_half_of_the_streams_are_the_others_backwards(of_files):
-    for rows in of_files:
-        forwards, backwards = np.split(rows["input"].reshape(-1, 4, 64)[:, :, :32].swapaxes(0, 1).reshape(4, -1), 2)
-        for one, other in zip(forwards, backwards):
-            mirrored = other[::-1].tobytes()
-            # Neither reaches the other's beginning; their middles are the same text.
-            assert one[len(one) // 2 : len(one) // 2 + 64].tobytes() in mirrored
-
-
-def test_targets_are_the_next_tokens_of_the_text(of_files, tokenizer):
-    """So each token is the target before it, but where a part or segment begins that does not go on."""
-    for rows in of_files:
-        ids, targets = rows["input"], rows["target"]
-        follows = ids[:, 1:] == targets[:, :-1]
-        special = (ids[:, 1:] == tokenizer.cls_id) | (ids[:, 1:] == tokenizer.sep_id)
-        assert follows[~special].all()
-        assert (targets[:, -2:] == tokenizer.cls_id).all()
-
-
 def test_labels_are_even_and_say_whether_b_follows_a(of_files):
     labels = np.concatenate([rows["label"].ravel() for rows in of_files])
     # A stream's row whose stretch has no cut has label 0 always: fewer than half are 1.
@@ -102,8 +83,8 @@ def test_labels_are_even_and_say_whether_b_follows_a(of_files):
 
 def test_the_manifest_says_permutation_and_of_masked_records_nothing_new(folder, build):
     manifest = files.read_json(folder / "manifest.json")
-    kept = {name: manifest[name] for name in ("objective", "reuse_length", "streams", "bi_data", "pair_task")}
-    assert kept == dict(objective="permutation", reuse_length=32, streams=4, bi_data=True, pair_task="none")
+    kept = {name: manifest[name] for name in ("objective", "reuse_length", "streams", "pair_task")}
+    assert kept == dict(objective="permutation", reuse_length=32, streams=4, pair_task="none")
     assert (manifest["max_predictions_per_seq"], manifest["max_ngram"], manifest["whole_words"]) == (10, 5, False)
     assert "objective" not in files.read_json(build() / "manifest.json")
     with pytest.raises(UserError, match="for --objective=permutation"):
@@ -117,10 +98,9 @@ def test_the_manifest_says_permutation_and_of_masked_records_nothing_new(folder,
         ({"pair_task": "sop"}, "--pair_task=sop is for --objective=masked"),
         ({"reuse_length": 60}, "--reuse_length=60 must be at most 59"),
         ({"streams": 3}, "--streams=3 must be even"),
-        ({"mask_alpha": 2, "mask_beta": 3}, "--mask_beta=3 must be from 1 to --mask_alpha=2"),
         *(
             ({"objective": "masked", name: value}, f"--{name}={value} is for --objective=permutation")
-            for name, value in {"reuse_length": 5, "mask_alpha": 7, "bi_data": False, "streams": 4}.items()
+            for name, value in {"reuse_length": 5, "streams": 4}.items()
         ),
         ({"max_predictions_per_seq": 64, "reuse_length": 8}, "puts 32 predictions into 8 tokens"),
     ],
@@ -136,8 +116,8 @@ def test_published_sizes_are_the_defaults():
     assert config.predictions_of_parts == (43, 42)
 
 
-def sample(starts, goal, key, backwards=False, by_words=False):
-    return sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), MaskingRule(1, max_ngram=5).ngram_thresholds)
+def sample(starts, goal, key, backwards=False):
+    return sample_spans(starts, backwards, goal, key, 0, MaskingRule(1, max_ngram=5).ngram_thresholds)
 
 
 def spans_of(taken):
@@ -165,37 +145,25 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
         assert ((counts - even) ** 2 / even).sum() < len(counts) + 5 * np.sqrt(2 * len(counts))
 
 
-def test_a_span_has_six_times_its_length_around_it():
-    """So spans are a seventh of a long row, where the goal does not end them before."""
-    taken = [sample(np.ones(3000, bool), 300, key) for key in derive(6, np.arange(200))]
-    shares = [row[: np.flatnonzero(row)[-1]].mean() for row in taken]
-    assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
-
-
 @given(
     starts=st.lists(st.booleans(), min_size=12, max_size=80), share=st.floats(0, 0.9), seed=st.integers(0, 10**6),
-    backwards=st.booleans(), by_words=st.booleans(),
+    backwards=st.booleans(),
 )  # fmt: skip
-def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards, by_words):
+def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards):
     starts = np.array(starts)
     goal = int(share * len(starts))
     key = derive(seed, 1)
-    taken = sample(starts, goal, key, backwards, by_words)
+    taken = sample(starts, goal, key, backwards)
     assert taken.sum() == goal
-    mirrored = sample(starts[::-1].copy(), goal, key, not backwards, by_words)
+    mirrored = sample(starts[::-1].copy(), goal, key, not backwards)
     np.testing.assert_array_equal(taken, mirrored[::-1])
 
 
-def test_spans_begin_with_a_word_and_count_pieces_or_words():
+def test_spans_begin_with_a_word_and_count_pieces():
     starts = np.arange(900) % 3 == 0
     for key in derive(7, np.arange(50)):
         begins, lengths = spans_of(sample(starts, 30, key))
         assert (begins % 3 == 0).all() and set(lengths) <= {1, 2, 3, 4, 5}
-        begins, lengths = spans_of(sample(starts, 30, key, by_words=True))
-        # What no whole word fits into any more are single tokens.
-        whole = lengths % 3 == 0
-        assert (begins[whole] % 3 == 0).all() and set(lengths[whole]) <= {3, 6, 9, 12, 15}
-        assert lengths[~whole].sum() <= 15
 
 
 def test_documents_end_with_a_piece_where_the_vocabulary_has_one(tokenizer):
@@ -212,9 +180,9 @@ def test_documents_end_with_a_piece_where_the_vocabulary_has_one(tokenizer):
 
 
 def test_without_a_reused_part_rows_follow_each_other(tokenizer):
-    config = BuildSettings(objective="permutation", max_seq_length=16, reuse_length=0, bi_data=False, streams=1)
+    config = BuildSettings(objective="permutation", max_seq_length=16, reuse_length=0)
     ids = np.arange(100, 300, dtype=np.int32)
     streams = make_streams(config, None, ids, np.arange(0, 201, 10), np.array([0, 20]))
     rows = lay_out_steps(config, MaskingVocabulary.of(tokenizer), streams, derive(1), 0, 30)
-    np.testing.assert_array_equal(rows.input[:, 0], 100 + 13 * np.arange(len(rows.input)))
-    assert 12 < len(rows.input) < 16 and set(rows.is_masked.sum(axis=1)) == {2}
+    np.testing.assert_array_equal(rows.input[::2, 0], 100 + 13 * np.arange(len(rows.input) // 2))
+    assert 24 < len(rows.input) < 32 and set(rows.is_masked.sum(axis=1)) == {2}

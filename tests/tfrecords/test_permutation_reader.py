@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,15 +88,6 @@ def batches(folder, count=None, batch_size=8, training=True, **options):
 @pytest.fixture(scope="module")
 def folder(build):
     return build(**PERMUTATION)
-
-
-def test_names_types_and_shapes(folder):
-    spec = read_permutations(str(folder), 8, True).element_spec
-    assert {name: (one.shape.as_list(), one.dtype) for name, one in spec.items()} == {
-        "input_ids": ([8, 64], tf.int32), "segment_ids": ([8, 64], tf.int32), "is_reversed": ([8], tf.int32),
-        "perm_mask": ([8, 64, 64], tf.bool), "masked_lm_positions": ([8, 10], tf.int32),
-        "masked_lm_ids": ([8, 10], tf.int32), "masked_lm_weights": ([8, 10], tf.float32),
-    }  # fmt: skip
 
 
 def test_content_keeps_the_true_tokens_and_targets_are_they(folder):
@@ -190,10 +180,10 @@ def test_orders_are_uniform_and_permute_so_many_tokens(folder, perm_size):
     assert abs(earlier / pairs - 0.5) < 4.5 * math.sqrt(1 / 36 / 960 + 0.25 / pairs)
 
 
-def test_without_a_reused_part_and_forwards_only(build):
-    folder = build(**PERMUTATION | {"reuse_length": 0, "bi_data": False, "streams": 1})
-    batch = batches(folder, 1, batch_size=3)[0]
-    assert not batch["is_reversed"].any() and batch["masked_lm_weights"].sum() > 20
+def test_without_a_reused_part(build):
+    folder = build(**PERMUTATION | {"reuse_length": 0})
+    batch = batches(folder, 1, batch_size=4)[0]
+    assert batch["masked_lm_weights"].sum() > 20
     # Nothing is hidden but what is masked, [CLS] or [SEP].
     assert batch["perm_mask"].any(axis=1).sum(axis=1).max() <= 13
 

@@ -56,7 +56,7 @@ OTHER_WAYS = [
 ]
 SETTINGS = {
     "lines": {},
-    "split": {"split_sentences": True, "min_sentences": 2},
+    "split": {"split_sentences": True},
     "a document a line": {"line_documents": True, "pair_task": "none"},
 }
 
@@ -93,12 +93,3 @@ def test_train_and_eval_documents_are_apart(numbers, tmp_path):
     )
     assert train & held_out == {numbers.cls_id, numbers.sep_id}
     assert len(train | held_out) == len(WORDS) + 2
-
-
-def test_where_sentences_are_split_line_ends_decide_nothing(numbers, tmp_path):
-    lines = [text.replace("w", "W") for text in documents()]
-    made = [
-        build(tmp_path / str(number), {"a.jsonl": as_json(texts)}, numbers, split_sentences=True)["splits"]
-        for number, texts in enumerate([lines, [text.replace("\n", "  ") for text in lines]])
-    ]
-    assert made[0]["eval"]["files"][0]["sha256"] == made[1]["eval"]["files"][0]["sha256"]

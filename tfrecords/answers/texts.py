@@ -10,7 +10,7 @@ from absl import logging
 from tfrecords.answers.numbers import similarity, unit
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base.columns import is_one, items, strings
-from tfrecords.base.errors import UserError, check_truths
+from tfrecords.base.errors import UserError, check_counts, check_truths
 
 # The names of prompts that sentence-transformers' encode_query and encode_document look for, in turn.
 _PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
@@ -168,8 +168,7 @@ def words_of(texts: Any) -> list[list[str]]:
 
 def check_asked(batch_size: Any, truncation: Truncation, max_seq_length: int) -> None:
     """Raises UserError for an impossible batch size, and warns if texts are cut."""
-    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise UserError(f"batch_size={batch_size!r} must be a whole number of 1 or more")
+    check_counts(batch_size=batch_size)
     if truncation.truncated_texts:
         logging.warning("truncated to rows of %d tokens: %s", max_seq_length, truncation)
 

@@ -39,7 +39,11 @@ def strings(texts: Any, name: str) -> list[str]:
     found = items(texts, name)
     for number, text in enumerate(found):
         if isinstance(text, bytes):
-            found[number] = _decoded(text, f"{name}[{number}]")
+            try:
+                found[number] = text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                place = f"{name}[{number}]"
+                raise UserError(f"{place} is no UTF-8 (byte {error.start}); decode it, and give strings") from None
         elif not isinstance(text, str):
             raise UserError(f"{name}[{number}] is {_shown(text)}, a {type(text).__name__}; give strings")
     return whole_characters(found)
@@ -54,13 +58,6 @@ def whole_characters(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: whole_characters(one) for name, one in value.items()}
     return value
-
-
-def _decoded(text: bytes, name: str) -> str:
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name} is no UTF-8 (byte {error.start}); decode it, and give strings") from None
 
 
 def _shown(value: Any) -> str:

@@ -1,11 +1,9 @@
 """Compiles functions by numba, with a disk cache that depends on all their source files."""
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -23,18 +21,6 @@ def compiled(function: Callable | None = None, **options) -> Callable:
         return numba.njit(function, nogil=True, cache=True, **options)
     finally:
         numba.config.CACHE_DIR = before
-
-
-@contextlib.contextmanager
-def in_turn() -> Iterator[None]:
-    """Holds a lock: one process of this machine compiles at a time, and others load its result."""
-    folder = _cache_folder()
-    if folder is None:
-        yield
-        return
-    with open(Path(folder) / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """The exception for wrong input that the user can correct."""
 
 import difflib
+import importlib.util
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,6 +41,24 @@ def check_truths(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise UserError(f"{name}={value!r} must be True or False")
+
+
+def check_counts(**values: Any) -> None:
+    """Raises UserError for a value that is no whole number of 1 or more.
+
+    >>> check_counts(top=0)
+    Traceback (most recent call last):
+    tfrecords.base.errors.UserError: top=0 must be a whole number of 1 or more
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+            raise UserError(f"{name}={value!r} must be a whole number of 1 or more")
+
+
+def check_libraries(asker: str, **packages: str) -> None:
+    """Raises UserError if a library that `asker` needs is missing; `packages` maps module names to PyPI names."""
+    if missing := [package for module, package in packages.items() if importlib.util.find_spec(module) is None]:
+        raise UserError(f"{asker} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

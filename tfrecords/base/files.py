@@ -60,25 +60,19 @@ def remove_unfinished(folder: str | os.PathLike) -> None:
     """Removes temporary files that dead processes left in a folder."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
-        if found and path.is_file() and not _is_other_process(found["pid"]):
+        pid = found and found["pid"]
+        lives = pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
+        if found and path.is_file() and not lives:
             path.unlink(missing_ok=True)
-
-
-def _is_other_process(pid: str | None) -> bool:
-    return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 # Errors of flock on file systems without locks, often over a network.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class LockedError(UserError):
-    """Another process uses a folder."""
-
-
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Locks a folder; if another process holds the lock, raises LockedError, or waits if `wait`.
+    """Locks a folder; if another process holds the lock, raises UserError, or waits if `wait`.
 
     Has no effect on Windows, and on file systems without locks.
     """
@@ -92,7 +86,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         except BlockingIOError:
             said = f"another process is at work in '{folder}'"
             if not wait:
-                raise LockedError(f"{said}; wait for it, or give another folder") from None
+                raise UserError(f"{said}; wait for it, or give another folder") from None
             print(f"{said}; waiting for it", file=sys.stderr, flush=True)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
@@ -249,15 +243,3 @@ def sha256(path: str | os.PathLike) -> str:
     """Returns a file's SHA-256 in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# A name on the Hugging Face hub, such as "albert/albert-base-v2", which nothing here downloads from.
-_HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
-
-
-def download_hint(path: str | os.PathLike) -> str:
-    """Returns advice to download a missing `path` that looks like a hub model's name, else ""."""
-    if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
-        return ""
-    name = Path(path).name
-    return f"of the Hugging Face hub, download it first: hf download {path} --local-dir {name}, then give {name}"

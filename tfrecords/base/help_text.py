@@ -8,11 +8,6 @@ import textwrap
 from tfrecords.base.settings import flag_name, settings_of
 
 _INDENT = 26
-_UNSET = ("empty", "left out", "unset", "absent", "none")
-# How help texts say what the default stands for: "steps in all; 0: the task's own".
-_MEANING = re.compile(
-    rf"^(?P<text>.*?)(?:; |, or )(?P<value>-?\d+|{'|'.join(_UNSET)})(?:: | = | means )(?P<meaning>[^;:]*)$", re.DOTALL
-)
 _VALUES = {"int": "N", "float": "X"}
 _LAST = "--settings=FILE reads flags from a JSON file. --version prints the version."
 
@@ -35,7 +30,7 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
         groups["More" if chosen else "Flags"] = others
     width = max(60, min(110, shutil.get_terminal_size((110, 24)).columns))
     usage = " ".join(["Usage:", command, *(f"--{name}=..." for name in required), "[--flag=value ...]"])
-    lines = [*_wrapped(usage, width, " " * 7), "", about.replace(_module_of(about), command)]
+    lines = [*_wrapped(usage, width, " " * 7), "", re.sub(r"^python -m \S+", command, about, flags=re.MULTILINE)]
     for title, names in groups.items():
         if names:
             lines += ["", f"{title}:", *(line for name in names for line in _flag(fields[name], width, switches))]
@@ -43,11 +38,6 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
     more = f"--helpfull lists {count}. " if chosen and others and not full else ""
     # A command whose switches are written =true reads no settings file.
     return "\n".join([*lines, "", more + (_LAST if switches else "")]).rstrip()
-
-
-def _module_of(about: str) -> str:
-    found = re.search(r"^python -m \S+", about, re.MULTILINE)
-    return found[0] if found else "\0"
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
@@ -58,7 +48,7 @@ def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
     text, default = _parts(field)
     name, choices = flag_name(field), "|".join(filter(None, field.metadata["choices"]))
     value = choices or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
-    if _is_bool(field):
+    if isinstance(field.default, bool) or field.type in ("bool | None", bool | None):
         head = f"  --[no]{name}" if switches else f"  --{name}=true|false"
     else:
         head = f"  --{name}={value}"
@@ -68,19 +58,11 @@ def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
     return [head, *(" " * _INDENT + line for line in lines)]
 
 
-def _is_bool(field: dataclasses.Field) -> bool:
-    return isinstance(field.default, bool) or field.type in ("bool | None", bool | None)
-
-
 def _parts(field: dataclasses.Field) -> tuple[str, str]:
     text, default = field.metadata["help"], field.default
     text = text.removesuffix(".") if ". " not in text else text
-    unset = default in ("", None, ()) or default is False
     if default is True:
         return text, "true"
-    found = _MEANING.match(text)
-    if found and (unset if found["value"] in _UNSET else found["value"] == str(default).removesuffix(".0")):
-        return found["text"], found["meaning"]
-    if unset or default is dataclasses.MISSING or isinstance(default, tuple):
+    if default in ("", None, ()) or default is False or default is dataclasses.MISSING or isinstance(default, tuple):
         return text, ""
     return text, f"{default:g}" if isinstance(default, float) else str(default)

@@ -117,15 +117,8 @@ def _in(listed: Sequence[str], file: str, name: str) -> str:
     return file
 
 
-# Errors of the hub's library and of the HTTP libraries that its versions use, by name.
-_UNREACHABLE = (
-    *("ConnectError", "ConnectTimeout", "ReadTimeout", "PoolTimeout", "Timeout", "TimeoutException", "ConnectionError"),
-    *("ConnectionResetError", "ProxyError", "SSLError", "ReadError", "RemoteProtocolError", "OfflineModeIsEnabled"),
-)
-
-
 def _is_unreachable(error: Exception) -> bool:
-    return type(error).__name__ in _UNREACHABLE or (_status(error) or 0) >= 500
+    return (_status(error) or 500) >= 500
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -138,6 +131,8 @@ def _explained(error: Exception, name: str, revision: str) -> str:
     constants = _library().constants
     kind, hub = type(error).__name__, os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     status = _status(error)
+    if isinstance(error, PermissionError):
+        return f"cannot write to the cache '{constants.HF_HUB_CACHE}'; set HF_HUB_CACHE to a folder of yours"
     if kind == "GatedRepoError":
         return f"'{name}' is gated: accept its terms at {hub}/{name}, then {_LOGIN}"
     if kind == "RevisionNotFoundError":
@@ -147,19 +142,12 @@ def _explained(error: Exception, name: str, revision: str) -> str:
             f"there is no folder '{name}', and {hub} has no model of this name that you may read (status {status});"
             f" check its spelling, or, if it is private, {_LOGIN}"
         )
-    place = f"is not in the cache '{constants.HF_HUB_CACHE}'"
-    if kind == "OfflineModeIsEnabled" or (kind == "LocalEntryNotFoundError" and constants.HF_HUB_OFFLINE):
-        return (
-            f"'{name}' is no folder, {place}, and HF_HUB_OFFLINE=1 forbids to download it; unset it, or give a folder"
-        )
-    if _is_unreachable(error) or kind == "LocalEntryNotFoundError":
+    if _is_unreachable(error):
         why = f"status {status}" if status else first_line(error)
         return (
-            f"'{name}' is no folder, {place}, and {hub} cannot be reached ({why}); check the network, or give a"
-            " folder (docs/guide/models.md says how to get one without a network)"
+            f"'{name}' is no folder, is not in the cache '{constants.HF_HUB_CACHE}', and {hub} cannot be reached "
+            f"({why}); check the network and HF_HUB_OFFLINE, or give a folder (docs/guide/models.md says how)"
         )
-    if isinstance(error, PermissionError):
-        return f"cannot write to the cache '{constants.HF_HUB_CACHE}'; set HF_HUB_CACHE to a folder of yours"
     return f"cannot download '{name}' from {hub}: {first_line(error)}"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrecords.base import files
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError
 
 # The folder of an unfinished job's parts.
 PARTS = ".parts"
@@ -28,7 +28,10 @@ class Parts:
         """Returns the unfinished job, or None; first completes an interrupted `publish`."""
         if (self.path / _PUBLISHING).exists():
             self._publish()
-        return self._state(_JOB) if (self.path / _JOB).exists() else None
+        try:
+            return files.read_object(self.path / _JOB) or None
+        except UserError:
+            return None
 
     def claim(self, job: dict[str, Any]) -> None:
         """Begins a job, or continues it if the parts are those of an equal one."""
@@ -62,13 +65,15 @@ class Parts:
         self._publish()
 
     def _publish(self) -> None:
-        plan = self._state(_PUBLISHING)
+        state = self.path / _PUBLISHING
         try:
-            state = self.path / _PUBLISHING
+            plan = files.read_json(state)
             names = {self.path / part: files.inside(self.folder, name, state) for part, name in plan["names"].items()}
             manifest, content = self.folder / plan["manifest"], plan["content"].encode()
-        except (TypeError, KeyError, AttributeError):
-            raise self._damaged(_PUBLISHING, "it lists no files") from None
+        except (UserError, TypeError, KeyError, AttributeError):
+            # Nothing was moved by a damaged plan: the job goes on from its parts.
+            state.unlink()
+            return
         for part, path in names.items():
             # Those that are missing were moved before a stop.
             if part.exists():
@@ -80,15 +85,3 @@ class Parts:
     def remove(self) -> None:
         """Removes all parts."""
         shutil.rmtree(self.path, ignore_errors=True)
-
-    def _state(self, name: str) -> dict[str, Any]:
-        try:
-            return files.read_object(self.path / name)
-        except UserError as error:
-            raise self._damaged(name, first_line(error)) from error
-
-    def _damaged(self, name: str, why: str) -> UserError:
-        return UserError(
-            f"'{self.path / name}' is damaged: {why}; remove '{self.path}' and give the command again, which then "
-            "begins anew"
-        )

@@ -8,21 +8,12 @@ from tfrecords.base.errors import UserError
 
 
 def patterns_of(patterns: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    """Splits comma-separated globs; the name of a file or folder that is there stays whole.
-
-    Raises UserError for the name of a file that is a list of other files as well.
-    """
+    """Splits comma-separated globs; the name of a file or folder that is there stays whole."""
     if not isinstance(patterns, (str, os.PathLike)):
         return [str(pattern) for pattern in patterns]
-    parts, found = [part.strip() for part in str(patterns).split(",")], []
-    while parts:
-        names = ((end, ",".join(parts[:end])) for end in range(len(parts), 1, -1))
-        end, name = next(((end, name) for end, name in names if _is_there(name)), (1, parts[0]))
-        if end > 1 and all(matches(part) for part in parts[:end]):
-            raise UserError(f"'{name}' is a file, and a list of files that are there too; rename one of them")
-        found.append(name)
-        parts = parts[end:]
-    return list(filter(None, found))
+    whole = str(patterns)
+    parts = [whole] if os.path.lexists(os.path.expanduser(whole)) else whole.split(",")
+    return [part.strip() for part in parts if part.strip()]
 
 
 def matches(pattern: str) -> list[str]:
@@ -39,7 +30,3 @@ def matches(pattern: str) -> list[str]:
         if not name.isascii() and name != name.encode(errors="replace").decode():
             raise UserError(f"the name of the file {name!a} is not UTF-8; rename it")
     return found
-
-
-def _is_there(name: str) -> bool:
-    return os.path.lexists(os.path.expanduser(name))

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import sys
+import textwrap
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
@@ -50,41 +51,19 @@ def _characters_of(path: str) -> set[int]:
         return set()
 
 
+@functools.cache
 def _tell(missing: str) -> None:
-    if not _TOLD:
-        _TOLD.append(missing)
-        print(
-            f"no installed font has '{missing}', so plots show boxes for it and its like; install one that has, for "
-            "Chinese for example: apt install fonts-noto-cjk",
-            file=sys.stderr,
-        )
-
-
-_TOLD: list[str] = []
+    print(
+        f"no installed font has '{missing}', so plots show boxes for it and its like; install one that has, for "
+        "Chinese for example: apt install fonts-noto-cjk",
+        file=sys.stderr,
+    )
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:
-    """Wraps a name to at most three lines; of a longer name, "…" replaces the middle."""
-    lines, line = [], ""
-    for character in _shortened(name, 3 * line_width - line_width // 3):
-        if _width(line + character) > line_width:
-            cut = max(line.rfind(sign) for sign in " ,-_/:") + 1
-            cut = cut if cut > 2 * line_width // 3 else len(line)
-            lines.append(line[:cut].rstrip())
-            line = line[cut:]
-        line += character
-    return "\n".join([*lines, line])
-
-
-def _shortened(name: str, most: int) -> str:
-    if _width(name) <= most:
-        return name
-    head = tail = ""
-    while _width(head) < most // 2:
-        head += name[len(head)]
-    while _width(tail) < most // 2 - 1:
-        tail = name[-1 - len(tail)] + tail
-    return f"{head}…{tail}"
+    """Wraps a name to at most three lines; "…" replaces the rest of a longer one."""
+    width = line_width // 2 if _width(name) > len(name) else line_width
+    return "\n".join(textwrap.wrap(name, width, max_lines=3, placeholder="…"))
 
 
 def _width(text: str) -> int:

@@ -50,8 +50,6 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
                 raise KeyboardInterrupt from error
             raise
 
-    for sentence in find_collisions():
-        print(f"warning: {sentence}", file=sys.stderr)
     # Python's last collection would search all objects of TensorFlow and Keras: more than a second, to free nothing.
     atexit.register(gc.freeze)
     insist_when_interrupted()
@@ -208,27 +206,3 @@ def _parse(arguments: list[str], module: str, settings_class: type | None) -> li
         lines = (re.sub(r"could not convert string to float.*", "must be a number", line) for line in lines)
         print(f"error: {'; '.join(lines)} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)
-
-
-# pip writes a package that two distributions bring into one folder without a word, file over file; what breaks then
-# breaks anywhere. Import names like these are too common to hope that it never happens.
-_PACKAGES = ("serving", "tfrecords")
-_OURS = ("albert_tf-", "albert_tf_client-")
-
-
-def find_collisions(folders: Iterable[str] | None = None) -> list[str]:
-    """Returns warnings about this library's packages in `folders` that other distributions also installed."""
-    owners: dict[str, set[str]] = {name: set() for name in _PACKAGES}
-    # Read as bytes: importlib.metadata.packages_distributions() takes 0.3 s where TensorFlow is installed, this 0.03 s.
-    for folder in sys.path if folders is None else folders:
-        for record in Path(folder).glob("*.dist-info/RECORD"):
-            lines = b"\n" + record.read_bytes()
-            for name in _PACKAGES:
-                if f"\n{name}/".encode() in lines or f"\n{name}.py,".encode() in lines:
-                    owners[name].add(record.parent.name.removesuffix(".dist-info"))
-    return [
-        f"the package '{name}' is owned by {' and '.join(sorted(owned_by))}, and one may have overwritten the other's "
-        "files; keep them in separate virtual environments, or uninstall all of these and install the one you need"
-        for name, owned_by in owners.items()
-        if len(owned_by) > 1 or not all(owner.startswith(_OURS) for owner in owned_by)
-    ]

@@ -60,7 +60,20 @@ def setting(
 
 
 class CheckedSettings:
-    """Base class of settings that checks each field's value against its `setting`."""
+    """Base class of settings that checks each field's value against its `setting`.
+
+    A class that inherits settings may give some of them other defaults, and say what these mean:
+    `class Mine(Theirs, defaults={"seed": 1, "size": 0}, meanings={"size": "as many as fit"})`.
+    """
+
+    def __init_subclass__(cls, defaults: Mapping[str, Any] | None = None, meanings: Mapping[str, str] | None = None):
+        inherited = {name: field for base in reversed(cls.__mro__[1:]) for name, field in _fields(base).items()}
+        for name, default in (defaults or {}).items():
+            metadata = dict(inherited[name].metadata)
+            if meaning := (meanings or {}).get(name):
+                metadata["help"] += f"; {'empty' if default == '' else _plain(default)}: {meaning}"
+            setattr(cls, name, dataclasses.field(default=default, metadata=metadata))
+            cls.__annotations__ = cls.__annotations__ | {name: inherited[name].type}
 
     def given(self, names: Iterable[str]) -> str | None:
         """Returns the first setting in `names` with a non-default value, as "--name=value", else None."""
@@ -95,6 +108,10 @@ class CheckedSettings:
         }
         also = "".join(f", or {_plain(allowed)} {meaning}" for allowed, meaning in field.metadata["also"].items())
         raise UserError(f"--{flag_name(field)}={value} must be {_range(**said)}{also}")
+
+
+def _fields(kind: type) -> dict[str, dataclasses.Field]:
+    return getattr(kind, "__dataclass_fields__", {})
 
 
 _HOLDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}

@@ -26,14 +26,8 @@ _MOST_CONTROL = 40
 # How certain files begin that are no text. Of UTF-16 and UTF-32 it is the byte-order mark.
 _MAGIC = {
     b"PK\x03\x04": "an archive (.zip, .xlsx, .keras, .docx ...)",
-    b"\x89HDF": "an HDF5 file",
     b"\x1f\x8b": "gzip without the ending .gz",
-    b"BZh": "a bzip2 file",
-    b"\xfd7zXZ": "an xz file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"\xd0\xcf\x11\xe0": "an old Office document (.xls, .doc)",
     b"%PDF-": "a PDF",
-    b"PAR1": "a Parquet file",
     codecs.BOM_UTF32_LE: "UTF-32 text (iconv -f utf-32 -t utf-8 converts that)",
     codecs.BOM_UTF32_BE: "UTF-32 text (iconv -f utf-32 -t utf-8 converts that)",
     codecs.BOM_UTF16_LE: "UTF-16 text (iconv -f utf-16 -t utf-8 converts that)",
@@ -43,26 +37,18 @@ _MAGIC = {
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\0-\x7f]")
 _MOST_NOT_UTF8 = 8
-_PART_BYTES = 1 << 14
 # Bytes or characters. A packed file of a megabyte may hold a line of a gigabyte.
 LONGEST_LINE = 1 << 26
 # Bytes of a text that are read to detect its encoding.
 _SAMPLE_BYTES = 1 << 16
 
-_UNKNOWN = "text in an unknown encoding"
-# Codecs with what they are called; iconv's names have hyphens. Of a tie the first one counts.
-_OF_MANY_BYTES = {"gb18030": "GB18030", "big5": "Big5", "cp932": "Shift JIS", "euc_jp": "EUC-JP", "cp949": "EUC-KR"}
-_WINDOWS = {
-    "cp1252": "Latin-1 or Windows-1252",
-    **{f"cp{number}": f"Windows-{number}" for number in (1250, 1254, 1255, 1253, 1256, 1251)},
-    **{"iso8859_2": "ISO 8859-2", "koi8_r": "KOI8-R"},
-    **_OF_MANY_BYTES,
-}
-_OLDER = {"mac_roman": "Mac OS Roman", "cp850": "the DOS code page 850", **_OF_MANY_BYTES}
+# Codecs by age of their letters. Of a tie the first one counts.
+_OF_MANY_BYTES = ("gb18030", "big5", "cp932", "euc_jp", "cp949")
+_WINDOWS = (*(f"cp{number}" for number in (1252, 1250, 1254, 1255, 1253, 1256, 1251)), "iso8859_2", "koi8_r")
+_OLDER = ("mac_roman", "cp850")
 # Bytes that are letters on DOS and the Mac, and on Windows seldom.
 _OLDER_LETTER = re.compile(rb"[\x80-\x84\x86-\x90\x98\x9a-\x9f]")
 _LATER_LETTER = re.compile(rb"[\xa0-\xff]")
-_WIDE = ["utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be"]
 
 
 def is_gzipped(path: str | os.PathLike) -> bool:
@@ -97,17 +83,13 @@ def foreign_kind(head: bytes) -> str | None:
     """Returns the kind of a binary, UTF-16 or UTF-32 file from its first bytes, else None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
-    is_odd = encoding_of(head) == _UNKNOWN or _has_controls(head) or 4 * head.count(0) > len(head)
-    return known or (_wide_kind(head) if is_odd else None)
+    is_binary = len(_CONTROL.findall(head)) > _MOST_CONTROL or 4 * head.count(0) > len(head)
+    return known or ("a binary file, or UTF-16 text without a byte-order mark" if is_binary else None)
 
 
 def kind_of(head: bytes) -> str | None:
     """Returns what a file is, such as "a PDF"; None for possible UTF-8 text."""
-    return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
-
-
-def _has_controls(head: bytes) -> bool:
-    return len(_CONTROL.findall(head)) > _MOST_CONTROL
+    return foreign_kind(head) or encoding_of(head)
 
 
 def first_not_utf8(data: bytes) -> int:
@@ -121,15 +103,9 @@ def first_not_utf8(data: bytes) -> int:
 
 def count_not_utf8(data: bytes) -> int:
     """Number of bytes that are not UTF-8."""
-    count = start = 0
-    while start < len(data):
-        # A few lines at a time, since copying all at once takes longer.
-        end = data.find(b"\n", start + _PART_BYTES) + 1 or len(data)
-        part = data[start:end]
-        if not part.isascii() and first_not_utf8(part) >= 0:
-            count += len(_NOT_UTF8.findall(part.decode("utf-8", "surrogateescape")))
-        start = end
-    return count
+    if first_not_utf8(data) < 0:
+        return 0
+    return len(_NOT_UTF8.findall(data.decode("utf-8", "surrogateescape")))
 
 
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
@@ -141,10 +117,12 @@ def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
         return None
     # From the start of a line on, so that no character of several bytes is cut.
     start = data.rfind(b"\n", 0, first_not_utf8(data)) + 1
-    codec, name = _likeliest(data[start : start + _SAMPLE_BYTES])
-    if codec:
-        return f"text in another encoding, such as {name} (iconv -f {codec} -t utf-8 converts that)"
-    return _UNKNOWN
+    codec = _likeliest(data[start : start + _SAMPLE_BYTES])
+    return (
+        f"text in another encoding (iconv -f {codec} -t utf-8 converts that)"
+        if codec
+        else "text in an unknown encoding"
+    )
 
 
 def holds_json_lines(head: bytes) -> bool:
@@ -185,11 +163,10 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _likeliest(data: bytes) -> tuple[str, str]:
+def _likeliest(data: bytes) -> str:
     lines = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
     is_older = 5 * len(_OLDER_LETTER.findall(lines)) > 2 * len(_LATER_LETTER.findall(lines))
-    names = _OLDER if is_older else _WINDOWS
-    order = list(names)
+    order = [*(_OLDER if is_older else _WINDOWS), *_OF_MANY_BYTES]
     # The library's own choice among equally likely ones follows the alphabet, so that French would be Windows-1250.
     found = [
         (match.chaos, -match.coherence, order.index(codec), codec)
@@ -197,11 +174,4 @@ def _likeliest(data: bytes) -> tuple[str, str]:
         for codec in match.could_be_from_charset
     ]
     codec = min(found)[-1] if found else ""
-    return {"mac_roman": "macintosh"}.get(codec, codec.replace("_", "-")), names.get(codec, "")
-
-
-def _wide_kind(head: bytes) -> str | None:
-    if match := from_bytes(head, cp_isolation=_WIDE, threshold=0.5, enable_fallback=False).best():
-        codec = match.encoding.replace("_", "").replace("utf", "utf-")
-        return f"{codec[:6].upper()} text without a byte-order mark (iconv -f {codec} -t utf-8 converts that)"
-    return None
+    return {"mac_roman": "macintosh"}.get(codec, codec.replace("_", "-"))

@@ -6,15 +6,14 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, byte_characters
-from tfrecords.tokenizers.carrying import merged
+from tfrecords.tokenizers.comparing import merged
+from tfrecords.tokenizers.words import is_spaced_letter
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 # How much a new SentencePiece piece scores above its former pieces, for each of its characters. It is so little that
@@ -24,8 +23,7 @@ _MARGIN = 0.01
 _UNKNOWN_PENALTY = 10.0
 # Words in a text that are less frequent are not worth a piece.
 _LEAST_FREQUENCY = 2
-# Lines that are tokenized at a time.
-_BATCH = 4096
+_WORD = re.compile(r"\b[^\W\d_]+\b")
 
 
 def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
@@ -34,8 +32,7 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     Former ids stay, but in WordPiece, new words first replace `[unusedN]` pieces. In byte-level BPE, a word is one
     piece only after a blank, and the shorter pieces that merge to it are added too.
 
-    Raises UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, and for words that are
-    always split.
+    Raises UserError for SentencePiece models that are not unigram ones, and for words that are always split.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]
@@ -43,8 +40,6 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     >>> larger.pieces[5:]
     ['hepatitis', 'film', 'fever']
     """
-    if tokenizer.kind not in _ADDERS:
-        raise UserError(f"no words are added to a vocabulary of kind '{tokenizer.kind}'")
     words = list(dict.fromkeys(words))
     lengths = _lengths(tokenizer, words)
     new = [word for word, length in zip(words, lengths) if length != 1 and len(word.split()) == 1]
@@ -124,42 +119,16 @@ _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
 def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
     """Finds the `count` words of a text that would save the most tokens as single pieces, best first.
 
-    Only sequences of letters that the tokenizer splits are considered.
+    Only words of letters, in scripts with white space between words, are considered.
     """
-    letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
-    letters[tokenizer.special_ids] = False
-    found = collections.Counter[bytes]()
-    lines = iter(lines)
-    while batch := list(itertools.islice(lines, _BATCH)):
-        found.update(_cut_words(tokenizer, batch, letters))
-    saved = collections.Counter[str]()
-    for key, times in found.items():
-        ids = np.frombuffer(key, np.int32)
-        word = tokenizer.decode(ids.tolist()).strip()
-        if times >= _LEAST_FREQUENCY and word.isalpha():
-            saved[word] += times * (len(ids) - 1)
-    return sorted(saved, key=lambda word: (-saved[word], word))[:count]
-
-
-def _is_of_letters(tokenizer: Any, number: int) -> bool:
-    if tokenizer.kind == "bpe":  # A piece may be a part of a letter.
-        data = tokenizer.piece_bytes[number].removeprefix(b" ")
-        return all(byte >= 0x80 or chr(byte).isalpha() for byte in data)
-    bare = tokenizer.pieces[number].removeprefix("##").removeprefix(WORD_BOUNDARY)
-    return bare.isalpha() or not bare  # A word may begin with a boundary by itself.
-
-
-def _cut_words(tokenizer: Tokenizer, lines: Sequence[str], letters: np.ndarray) -> Iterable[bytes]:
-    ids, splits = tokenizer.encode_batch(lines)
-    ids = ids.astype(np.int32)
-    is_start = np.append(tokenizer.word_starts[ids], True)
-    is_start[splits] = True
-    is_letter = np.append(letters[ids], False)
-    begins = np.flatnonzero(is_start[:-1] & is_letter[:-1])
-    stops = np.flatnonzero(is_start | ~is_letter)
-    ends = stops[np.searchsorted(stops, begins, side="right")]
-    # A number at a word's end belongs to the word, but for byte-level BPE's, whose words end where letters do.
-    whole = is_start[ends] | (tokenizer.kind == "bpe")
-    for begin, end in zip(begins[whole], ends[whole]):
-        if end - begin > 1:
-            yield ids[begin:end].tobytes()
+    found = collections.Counter(word for line in lines for word in _WORD.findall(line))
+    words = [word for word in found if all(map(is_spaced_letter, word))]
+    ids, splits = tokenizer.encode_batch([tokenizer.word_prefix + word for word in words])
+    times, saved = collections.Counter[str](), collections.Counter[str]()
+    for word, (begin, end) in zip(words, itertools.pairwise(splits.tolist())):
+        normal = tokenizer.decode(ids[begin:end].tolist()).strip()
+        if end - begin > 1 and normal.isalpha():
+            times[normal] += found[word]
+            saved[normal] += found[word] * (end - begin - 1)
+    kept = [word for word in saved if times[word] >= _LEAST_FREQUENCY]
+    return sorted(kept, key=lambda word: (-saved[word], word))[:count]

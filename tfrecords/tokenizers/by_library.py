@@ -12,7 +12,7 @@ from tfrecords.base.errors import UserError
 
 WORD_BOUNDARY = "▁"
 # Blocks of Chinese characters in google-research/bert's tokenization.py.
-CHINESE = (
+BERT_CHINESE = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
     (0x20000, 0x2A6DF),
@@ -133,7 +133,7 @@ def _with_dropped(text: str, offsets: Sequence[tuple[int, int]]) -> Iterator[tup
     for (begin, end), last in zip(offsets, ends):
         before = text[end - 1]
         # A sign or Chinese character is a word that has ended.
-        if end < last and not (is_sign(before) or any(start <= ord(before) <= stop for start, stop in CHINESE)):
+        if end < last and not (is_sign(before) or any(start <= ord(before) <= stop for start, stop in BERT_CHINESE)):
             white = _WHITE.search(text, end, last)
             end = white.start() if white else last
         yield begin, end

@@ -9,17 +9,15 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from tfrecords.base.files import parse_json
-from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import Tokenizer, pieces_by_id
+from tfrecords.tokenizers.base import AddedToken, Tokenizer, pieces_by_id
 from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
-from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
-from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN, ByteSegmenter
+from tfrecords.tokenizers.cut_tokens import TextReader, check_cut_tokens
 from tfrecords.tokenizers.other_files import CONTROL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
@@ -29,7 +27,6 @@ class ByteBPETokenizer(Tokenizer):
     """A byte-level BPE `Tokenizer` from a tokenizer.json of the `tokenizers` library; text keeps its case and accents.
 
     roles: strings of the special tokens "cls", "sep", "pad", "unk" and "mask", if unusual and not in the file.
-    special_in_text: whether these strings in a text become special tokens.
 
     Raises UserError if the file is damaged or unsupported.
     """
@@ -43,12 +40,10 @@ class ByteBPETokenizer(Tokenizer):
         vocabulary: bytes,
         path: str | os.PathLike = "tokenizer.json",
         roles: dict[str, str] | None = None,
-        special_in_text: bool = False,
     ):
         super().__init__(vocabulary, lower_case=False)
         values = parse_json(vocabulary, path)
         self.rules = parse_rules(values, roles or {}, str(path))
-        self.special_in_text = special_in_text
         check_cut_tokens(self.cut_tokens, str(path))
         ids = self.rules.ids
         self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (
@@ -58,14 +53,12 @@ class ByteBPETokenizer(Tokenizer):
         self.pieces = pieces_by_id(ids, "[unused{}]", path)
 
     def options(self) -> dict[str, Any]:
-        return {"roles": self.rules.roles, "special_in_text": self.special_in_text}
-
-    def reading_special_strings(self) -> Self:
-        return self.with_vocabulary(self.vocabulary, special_in_text=True)
+        return {"roles": self.rules.roles}
 
     @cached_property
     def sha256(self) -> str:
-        values = json.dumps([self.rules.as_values(), self.special_in_text], sort_keys=True)
+        # False as in the digests of records and models that are there.
+        values = json.dumps([self.rules.as_values(), False], sort_keys=True)
         values += " lowers_first" * self.lowers_first
         return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
 
@@ -83,8 +76,7 @@ class ByteBPETokenizer(Tokenizer):
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
         control = CONTROL_TOKENS | set(self.rules.roles.values())
-        is_text = {token.content for token in self.rules.added if token.special and token.content in control}
-        added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
+        added = [token for token in self.rules.added if not (token.special and token.content in control)]
         return sorted(added, key=lambda token: -len(token.content))
 
     @cached_property
@@ -156,7 +148,7 @@ class ByteBPETokenizer(Tokenizer):
         return self._segmenter.encode(*self._reader.read(self.as_read(texts)))
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        codes, text_splits, places, blanks = self._reader.read_with_places(self.as_read(texts))
+        codes, text_splits, places = self._reader.read_with_places(self.as_read(texts))
         ids, row_splits = self._segmenter.encode(codes, text_splits)
         sizes = np.array([len(data) for data in self.piece_bytes])
         is_token = codes >= FIRST_TOKEN
@@ -166,10 +158,7 @@ class ByteBPETokenizer(Tokenizer):
         first = np.searchsorted(code_ends, ends - np.diff(ends, prepend=0), side="right")
         last = np.searchsorted(code_ends, ends, side="left")
         starts, ends = places[first, 0], places[last, 1]
-        trims = self.offset_trims[ids]
-        if self.rules.trim_offsets:
-            trims = np.where(is_token[first][:, None], blanks[first], trims)
-        lead, trail = trims.T
+        lead, trail = self.offset_trims[ids].T
         # One blank may be the added prefix.
         if self.rules.keep_first_space:
             lead = np.where((starts == 0) & (lead == 1), 0, lead)
@@ -181,8 +170,7 @@ class ByteBPETokenizer(Tokenizer):
         return b"".join(self.piece_bytes[number] for number in ids).decode("utf-8", "replace")
 
     def description(self) -> dict[str, Any]:
-        own = {"special_tokens": self.rules.roles, "special_in_text": self.special_in_text}
-        return super().description() | own
+        return super().description() | {"special_tokens": self.rules.roles}
 
     def published_files(self) -> dict[str, bytes]:
         vocabulary = dict(sorted(self.rules.ids.items(), key=lambda item: item[1]))

@@ -8,10 +8,9 @@ from typing import Any
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import parse_json
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
-from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.base import AddedToken, UnknownTokenizer
 from tfrecords.tokenizers.folder_files import added_token
-from tfrecords.tokenizers.row_template import as_template, framing, usual_pair
+from tfrecords.tokenizers.row_template import as_template, framing, tokenizer_json, usual_pair
 
 # The names of the special tokens in the order of search: RoBERTa's, BERT's, GPT-NeoX's.
 ROLES = {
@@ -99,18 +98,11 @@ def _bytes_of_characters() -> dict[str, int]:
 
 def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
     """Reads the rules in a parsed tokenizer.json. `roles`: special tokens from other files."""
-    try:
-        parting = other_files.steps_of(values, "pre_tokenizer")
-        if not parting or parting[-1]["type"] != "ByteLevel":
-            raise UnknownTokenizer(
-                f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)"
-            )
-        other_files.check_file(values, where)
-        return _checked(_parse(values, parting, roles, where), where)
-    except UserError:
-        raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise UserError(f"'{where}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
+    parting = other_files.steps_of(values, "pre_tokenizer")
+    if not parting or parting[-1]["type"] != "ByteLevel":
+        raise UnknownTokenizer(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
+    other_files.check_file(values, where)
+    return _checked(_parse(values, parting, roles, where), where)
 
 
 def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[str, str], where: str) -> ByteBPERules:
@@ -154,8 +146,9 @@ def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> 
 
 
 def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
-    if other := [piece for piece, number in rules.ids.items() if type(number) is not int]:
-        raise UserError(f"'{where}' gives {other[0]!r} the id {rules.ids[other[0]]!r}, which is no id; copy it again")
+    numbers = list(rules.ids.values())
+    if any(type(number) is not int or number < 0 for number in numbers) or len(set(numbers)) < len(numbers):
+        raise UserError(f"'{where}' gives two pieces the same id, or one that is no id; copy it again")
     absent = [byte for byte, character in enumerate(byte_characters()) if character not in rules.ids]
     if set(absent) - _NEVER:
         raise UserError(f"'{where}' has no piece for the byte {absent[0]:#04x}; it is not a byte-level BPE vocabulary")
@@ -168,8 +161,6 @@ def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
                     f"merge {number} of '{where}', {left!r} and {right!r}, needs {piece!r}, which the vocabulary has "
                     "not; vocabulary and merges do not belong together"
                 )
-    if len(set(rules.ids.values())) < len(rules.ids) or min(rules.ids.values()) < 0:
-        raise UserError(f"'{where}' gives two pieces the same id, or a negative one; copy it again")
     return rules
 
 
@@ -180,25 +171,20 @@ def rules_of_files(
 
     Raises UserError if they are damaged or do not belong together.
     """
-    try:
-        ids = parse_json(vocabulary, where)
-        lines = [line.rstrip("\r") for line in merges.decode("utf-8-sig").split("\n")]
-        pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-        if any(len(pair) != 2 for pair in pairs):
-            raise ValueError
-        listed = {token.content: token for token in added}
-        ids |= {token.content: token.id for token in listed.values()}
-        names = {role: _name(role, roles, ids, where) for role in ROLES}
-        special = {
-            name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
-            for role, name in names.items()
-        }
-        if not pairs and any(len(piece) > 1 for piece in ids.keys() - special.keys() - listed.keys()):
-            raise UserError(f"'{where}' has pieces of several bytes, but its merges.txt no merges; copy both again")
-    except UserError:
-        raise
-    except (ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
+    ids = parse_json(vocabulary, where)
+    lines = [line.rstrip("\r") for line in merges.decode("utf-8-sig").split("\n")]
+    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise UserError(f"'{where}' has a merges.txt with a line that is no pair of pieces; copy both again")
+    listed = {token.content: token for token in added}
+    ids |= {token.content: token.id for token in listed.values()}
+    names = {role: _name(role, roles, ids, where) for role in ROLES}
+    special = {
+        name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
+        for role, name in names.items()
+    }
+    if not pairs and any(len(piece) > 1 for piece in ids.keys() - special.keys() - listed.keys()):
+        raise UserError(f"'{where}' has pieces of several bytes, but its merges.txt no merges; copy both again")
     tokens = tuple(sorted((special | listed).values(), key=lambda token: token.id))
     return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **usual_pair(names["cls"])), where)
 

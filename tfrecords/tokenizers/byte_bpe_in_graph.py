@@ -12,12 +12,28 @@ import tensorflow_text as text
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import AddedToken
 from tfrecords.tokenizers.byte_bpe_file import ByteBPERules
-from tfrecords.tokenizers.byte_text import cut_pattern
-from tfrecords.tokenizers.byte_words_in_graph import MARK, mark_words, replace
+from tfrecords.tokenizers.cut_tokens import cut_pattern
 from tfrecords.tokenizers.in_graph import Characters, stored_once, valid
-from tfrecords.tokenizers.unicode_classes import SPACE, re2_class
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, re2_class
+
+MARK = b"\xff"
+_LETTERS, _NUMBERS, _SPACES = map(re2_class, (LETTER, NUMBER, SPACE))
+_WORDS = rf"'s|'t|'re|'ve|'m|'ll|'d| ?[{_LETTERS}]+| ?[{_NUMBERS}]+| ?[^{_SPACES}{_LETTERS}{_NUMBERS}]+|[{_SPACES}]+"
+_LAST_SPACE = f"([{_SPACES}]+)([{_SPACES}][^{_SPACES}])"
+
+
+def mark_words(texts: tf.Tensor) -> tf.Tensor:
+    """Puts marks into strings [batch] after each word, as `byte_words.word_end` splits them."""
+    texts = replace(texts, _LAST_SPACE, b"\\1" + MARK + b"\\2")
+    return replace(texts, _WORDS, b"\\0" + MARK)
+
+
+def replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
+    """Like tf.strings.regex_replace, but `rewrite` need not be UTF-8."""
+    return tf.raw_ops.StaticRegexReplace(input=texts, pattern=pattern, rewrite=rewrite, replace_global=True)
+
 
 _OPEN, _CLOSE = b"\xfe", b"\xfd"
 _PIECE = model_pb2.ModelProto.SentencePiece
@@ -52,8 +68,6 @@ class ByteBPEInGraph(tf.Module):
         return self._tokenize(texts)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        if any(token.lstrip or token.rstrip for token in self._cut_tokens):
-            raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
         if self._cut_tokens and self._rules.add_prefix_space:
             raise UserError("offsets are not known in a graph where a blank is put behind tokens that are cut out")
         texts = valid(texts)
@@ -82,8 +96,7 @@ class ByteBPEInGraph(tf.Module):
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._cut_tokens:
             opened, closed = MARK + _OPEN, _CLOSE + MARK
-            groups = b"".join(b"\\%d" % (number + 1) for number in range(_groups(self._cut_tokens)))
-            texts = replace(texts, cut_pattern(self._cut_tokens, re2_class(SPACE)), opened + groups + closed)
+            texts = replace(texts, cut_pattern(self._cut_tokens), opened + b"\\0" + closed)
             if self._rules.add_prefix_space:
                 parts = tf.strings.split(texts, MARK)
                 values = _with_blanks(parts.values)
@@ -128,10 +141,6 @@ class ByteBPEInGraph(tf.Module):
     def _image(self, content: str) -> str:
         with tf.init_scope():
             return mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
-
-
-def _groups(tokens: list) -> int:
-    return len({(token.lstrip, token.rstrip) for token in tokens})
 
 
 def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:

@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from tfrecords.base.compiled import compiled
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN, word_end
-from tfrecords.tokenizers.unicode_classes import class_table
+from tfrecords.tokenizers.characters import child, edge_table
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
 from tfrecords.tokenizers.word_cache import (
     FIRST_DIGEST,
     digest_with,
@@ -22,6 +22,53 @@ from tfrecords.tokenizers.word_cache import (
     record_at,
 )
 
+# Codes from here on are tokens: this number plus the token's id.
+FIRST_TOKEN = 0x110000
+_TOKEN = SPACE + 1
+_BLANK, _APOSTROPHE = ord(" "), ord("'")
+_S, _T, _M, _D, _R, _E, _V, _L = (ord(letter) for letter in "stmdrevl")
+
+
+@compiled
+def _kind(code, classes):
+    return classes[code] if code < FIRST_TOKEN else _TOKEN
+
+
+@compiled
+def word_end(codes, begin, end, classes):
+    """Returns where the word that begins at `begin` ends, in a text that ends at `end`."""
+    if codes[begin] == _APOSTROPHE:
+        after = _contraction_end(codes, begin, end)
+        if after > begin:
+            return after
+    first, kind = begin, _kind(codes[begin], classes)
+    if kind == _TOKEN:
+        return begin + 1
+    if codes[begin] == _BLANK and begin + 1 < end:
+        following = _kind(codes[begin + 1], classes)
+        if following in (LETTER, NUMBER, OTHER):
+            first, kind = begin + 1, following
+    stop = first + 1
+    while stop < end and _kind(codes[stop], classes) == kind:
+        stop += 1
+    # The last of several spaces belongs to the next word.
+    if kind == SPACE and stop - begin > 1 and stop < end and codes[stop] < FIRST_TOKEN:
+        stop -= 1
+    return stop
+
+
+@compiled
+def _contraction_end(codes, begin, end):
+    if begin + 1 < end:
+        first = codes[begin + 1]
+        if first in (_S, _T, _M, _D):
+            return begin + 2
+        if begin + 2 < end:
+            second = codes[begin + 2]
+            if (first in (_R, _V) and second == _E) or (first == _L and second == _L):
+                return begin + 3
+    return begin
+
 
 class ByteSegmenter:
     """Converts characters to byte-level BPE ids; thread-safe.
@@ -31,7 +78,8 @@ class ByteSegmenter:
     """
 
     def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
-        self._model = (byte_ids, *_pair_table(merges), np.ascontiguousarray(merges[:, 2]))
+        pairs = {(left, right): rank for rank, (left, right, _) in enumerate(merges.tolist())}
+        self._model = (byte_ids, edge_table(pairs), np.ascontiguousarray(merges[:, 2]))
         self._lock = threading.Lock()
         self._cache = empty_cache()
 
@@ -49,33 +97,8 @@ class ByteSegmenter:
         return _last_merges(np.frombuffer(b"".join(pieces), np.uint8), splits, *self._model)
 
 
-def _pair_table(merges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    keys = np.full(1 << (2 * len(merges) + 1).bit_length(), -1, np.int64)
-    ranks = np.full(len(keys), -1, np.int32)
-    _fill(np.ascontiguousarray(merges), keys, ranks)
-    return keys, ranks
-
-
 @compiled
-def _fill(merges, keys, ranks):
-    for rank in range(len(merges)):
-        slot = _slot(merges[rank, 0], merges[rank, 1], keys)
-        keys[slot] = np.int64(merges[rank, 0]) << 32 | np.int64(merges[rank, 1])
-        ranks[slot] = rank
-
-
-@compiled
-def _slot(left, right, keys):
-    key = np.int64(left) << 32 | np.int64(right)
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(len(keys) - 1))
-    while keys[slot] >= 0 and keys[slot] != key:
-        slot = (slot + 1) & (len(keys) - 1)
-    return slot
-
-
-@compiled
-def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
+def _encode(codes, text_splits, classes, byte_ids, pairs, new_ids, slots, records):
     out = np.empty(len(codes) + 64, np.int32)
     row_splits = np.zeros(len(text_splits), np.int64)
     size = 0
@@ -98,7 +121,7 @@ def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_id
             if codes[begin] >= FIRST_TOKEN:
                 ids = np.array([codes[begin] - FIRST_TOKEN], np.int32)
             else:
-                ids, _ = _merge(_bytes_of(codes[begin:at], byte_ids), pair_keys, pair_ranks, new_ids)
+                ids, _ = _merge(_bytes_of(codes[begin:at], byte_ids), pairs, new_ids)
             if size + len(ids) > len(out):
                 out = larger(out, size + len(ids))
             out[size : size + len(ids)] = ids
@@ -128,13 +151,13 @@ def _bytes_of(codes, byte_ids):
 
 
 @compiled
-def _merge(symbols, pair_keys, pair_ranks, new_ids):
+def _merge(symbols, pairs, new_ids):
     size, last = len(symbols), -1
     following, before = np.arange(1, size + 1), np.arange(-1, size - 1)
     # A pair is one number: its rank and its left part's position. Outdated pairs are skipped.
     heap = [np.int64(0) for _ in range(0)]
     for place in range(size - 1):
-        rank = pair_ranks[_slot(symbols[place], symbols[place + 1], pair_keys)]
+        rank = child(symbols[place], symbols[place + 1], pairs)
         if rank >= 0:
             heappush(heap, np.int64(rank) << 32 | place)
     count = size
@@ -145,7 +168,7 @@ def _merge(symbols, pair_keys, pair_ranks, new_ids):
             right = following[place]
         if right == size:
             continue
-        rank = pair_ranks[_slot(symbols[place], symbols[right], pair_keys)]
+        rank = child(symbols[place], symbols[right], pairs)
         if rank < 0 or new_ids[rank] != new_ids[top >> 32]:
             continue
         last = rank
@@ -154,11 +177,11 @@ def _merge(symbols, pair_keys, pair_ranks, new_ids):
         following[place] = following[right]
         if following[right] < size:
             before[following[right]] = place
-            rank = pair_ranks[_slot(symbols[place], symbols[following[place]], pair_keys)]
+            rank = child(symbols[place], symbols[following[place]], pairs)
             if rank >= 0:
                 heappush(heap, np.int64(rank) << 32 | place)
         if before[place] >= 0:
-            rank = pair_ranks[_slot(symbols[before[place]], symbols[place], pair_keys)]
+            rank = child(symbols[before[place]], symbols[place], pairs)
             if rank >= 0:
                 heappush(heap, np.int64(rank) << 32 | before[place])
     ids = np.empty(count, np.int32)
@@ -170,12 +193,12 @@ def _merge(symbols, pair_keys, pair_ranks, new_ids):
 
 
 @compiled
-def _last_merges(data, splits, byte_ids, pair_keys, pair_ranks, new_ids):
+def _last_merges(data, splits, byte_ids, pairs, new_ids):
     found = np.full(len(splits) - 1, -2, np.int64)
     for piece in range(len(splits) - 1):
         symbols = byte_ids[data[splits[piece] : splits[piece + 1]]]
         if len(symbols) > 0 and symbols.min() >= 0:
-            ids, last = _merge(symbols, pair_keys, pair_ranks, new_ids)
+            ids, last = _merge(symbols, pairs, new_ids)
             if len(ids) == 1:
                 found[piece] = last
     return found

@@ -5,8 +5,9 @@ PreTrainedTokenizerFast (transformers/tokenization_utils_tokenizers.py, `convert
 """
 
 import fnmatch
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from absl import logging
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import AddedToken
+from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
 TOKENIZERS_FILE = "tokenizer.json"
@@ -187,3 +190,23 @@ def read_file(path: Path) -> bytes:
         return files.read_limited(path)
     except OSError as error:
         raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
+
+
+def check_tokenizer(path: str | os.PathLike) -> Path:
+    """Returns a tokenizer's path, after downloading one from the hub; raises UserError if there is none."""
+    found = find(path, _needed)
+    if not found.exists():
+        raise UserError(
+            f"tokenizer '{path}' does not exist; give a .model, a vocab .txt, a BPE's .json, a folder with one of them,"
+            " or the whole name of a model of the Hugging Face hub, such as albert/albert-base-v2"
+        )
+    return found / inner_folder(os.listdir(found), found.joinpath) if found.is_dir() else found
+
+
+def _needed(name: str, listed: Sequence[str], fetch: Fetch) -> list[str]:
+    inside = inner_folder(listed, fetch)
+    here = [file.removeprefix(inside) for file in listed if file.startswith(inside)]
+    if not (wanted := tokenizer_files(here)):
+        raise nothing_read(name, listed, "tokenizer that is")
+    wanted += [file for file in here if file == MODEL or file in SENTENCE_FILES]
+    return [*(file for file in (MODULES,) if file in listed), *(f"{inside}{file}" for file in wanted)]

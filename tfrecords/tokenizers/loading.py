@@ -7,10 +7,10 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.finding import check_tokenizer
-from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
-from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
-from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
+from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, check_tokenizer, lowers_first, read_file
+from tfrecords.tokenizers.published import from_merges, from_tokenizers, sentencepiece, wordpiece
+from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceRules, WordPieceTokenizer
 
 # In order of precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
@@ -40,64 +40,12 @@ def load_tokenizer(
 
     Args:
         path: For byte-level BPE, a tokenizer.json, or a vocab.json next to merges.txt.
-        lower_case: Whether text is lower-cased. None: as stored with the tokenizer, or else True unless a folder's
-            vocabulary is cased.
-        keep_accents: Whether accents stay. None: as stored, or else False.
+        lower_case: Whether text is lower-cased. None: as the files next to the vocabulary say, or else True unless it
+            is cased.
+        keep_accents: Whether accents stay. None: as the files say, or else False.
 
     Raises:
-        UserError: `path` is no tokenizer, the folder's vocabulary was changed, or case or accents differ from the
-            stored ones.
-    """
-    path = check_tokenizer(path)
-    if path.is_dir() or path.suffix == ".json":
-        return read_tokenizer(path, lower_case, keep_accents)
-    kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
-
-
-def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    described = folder / DESCRIPTION_FILE
-    description = files.read_json(described)
-    try:
-        files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
-        path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
-        if kind == "bpe":
-            options = {"roles": description["special_tokens"], "special_in_text": description["special_in_text"]}
-            tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path=path, **options)
-        else:
-            rules = description["lower_case"], description["keep_accents"]
-            tokenizer = make_tokenizer(
-                kind, read_file(path), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
-            )
-        expected = description["sha256"]
-    except UnknownTokenizer as error:
-        # Saved tokenizers are always supported.
-        raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
-    except OSError as error:
-        raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
-    if description.get("lowers_first"):
-        tokenizer = tokenizer.with_lowers_first()
-    if tokenizer.sha256 != expected:
-        raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again")
-    for name, asked in (("lower_case", lower_case), ("keep_accents", keep_accents)):
-        if asked not in (None, getattr(tokenizer, name)):
-            raise UserError(
-                f"the tokenizer in '{folder}' was saved with {name}={getattr(tokenizer, name)}; leave out --{name}"
-            )
-    return tokenizer
-
-
-def read_tokenizer(
-    path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
-) -> Tokenizer:
-    """Reads the tokenizer of a vocabulary file or folder; see `load_tokenizer`.
-
-    If no file says otherwise, text is lower-cased unless the vocabulary `is_cased`, and accents are stripped.
-
-    Raises UserError if there is no tokenizer or several, or it is damaged, unsupported or stored with another
-    `lower_case`.
+        UserError: there is no tokenizer or several, or it is damaged, unsupported or stored with other case or accents.
     """
     path = check_tokenizer(path)
     if path.is_dir():
@@ -110,10 +58,44 @@ def read_tokenizer(
     return _read_file(path, lower_case, keep_accents)
 
 
+def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
+    described = folder / DESCRIPTION_FILE
+    description = files.read_json(described)
+    try:
+        files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
+        path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
+        vocabulary, rules = read_file(path), (description["lower_case"], path, description["keep_accents"])
+        if kind == "bpe":
+            tokenizer: Tokenizer = ByteBPETokenizer(vocabulary, path, description["special_tokens"])
+        elif kind == "sentencepiece":
+            tokenizer = SentencePieceTokenizer(vocabulary, *rules)
+        else:
+            own = WordPieceRules.from_values(description.get("rules", {}))
+            tokenizer = WordPieceTokenizer(vocabulary, *rules, own)
+        expected = description["sha256"]
+    except UnknownTokenizer as error:
+        # Saved tokenizers are always supported.
+        raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
+    except UserError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
+    if description.get("lowers_first"):
+        tokenizer = tokenizer.with_lowers_first()
+    if tokenizer.sha256 != expected:
+        raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again")
+    for name, asked in (("lower_case", lower_case), ("keep_accents", keep_accents)):
+        if asked not in (None, getattr(tokenizer, name)):
+            raise UserError(
+                f"the tokenizer in '{folder}' was saved with {name}={getattr(tokenizer, name)}; leave out --{name}"
+            )
+    return tokenizer
+
+
 def tokenizer_in(
     folder: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer | None:
-    """Reads a folder's tokenizer like `read_tokenizer`, or returns None."""
+    """Reads a folder's tokenizer like `load_tokenizer`, or returns None."""
     folder = Path(folder)
     if (folder / DESCRIPTION_FILE).is_file():
         return _saved_in(folder, lower_case, keep_accents)

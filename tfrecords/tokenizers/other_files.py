@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from absl import logging
 
@@ -22,11 +22,10 @@ ANY = None
 class Known(NamedTuple):
     """A known key of tokenizer_config.json.
 
-    why: "followed", or the reason for ignoring the key. values: accepted values, besides a missing or null one; ANY for
-    all. kinds: kinds of tokenizers to which `values` apply; empty for all.
+    values: accepted values, besides a missing or null one; ANY for all. kinds: kinds of tokenizers to which `values`
+    apply; empty for all.
     """
 
-    why: str
     values: tuple | None = ANY
     kinds: tuple[str, ...] = ()
 
@@ -35,16 +34,11 @@ class Known(NamedTuple):
         return value is None or not applies or _is_among(value, self.values)
 
 
-FOLLOWED = "followed"
 _TRUE_OR_FALSE = (True, False)
-_ROWS = "rows are framed, cut and padded by max_seq_length, not by the file"
-_DECODING = "it changes texts made of ids, and no ids"
-_NOTE = "a note of who wrote the file"
-_ONLY = "followed where it is the usual value"
 
 
-def _all(why: str, *keys: str, values: tuple | None = ANY, kinds: tuple[str, ...] = ()) -> dict[str, Known]:
-    return dict.fromkeys(keys, Known(why, values, kinds))
+def _all(*keys: str, values: tuple | None = ANY, kinds: tuple[str, ...] = ()) -> dict[str, Known]:
+    return dict.fromkeys(keys, Known(values, kinds))
 
 
 ROLE_KEYS = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
@@ -78,36 +72,39 @@ CLASS_PAIRS = dict.fromkeys(("mpnet", *FAIRSEQ_PIECES), (2, 0))
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
-    **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "model_max_length", "max_len"),
-    **_all(FOLLOWED, "do_lower_case", "strip_accents", "keep_accents", values=_TRUE_OR_FALSE),
-    **_all(FOLLOWED, "tokenize_chinese_chars", "clean_text", "trim_offsets", values=_TRUE_OR_FALSE),
-    **_all(_ONLY, "add_prefix_space", values=(True,), kinds=("sentencepiece",)),
-    **_all(_ONLY, "do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
-    **_all(_ONLY, "never_split", values=([],), kinds=("wordpiece",)),
-    **_all(_ONLY, "sp_model_kwargs", values=({},), kinds=("sentencepiece",)),
-    **_all(_ONLY, "split_special_tokens", "normalization", "add_bos_token", "add_eos_token", values=(False,)),
-    **_all(_ONLY, "word_tokenizer_type", values=("basic",)),
-    **_all(_ONLY, "subword_tokenizer_type", values=("wordpiece",)),
-    **_all(_ONLY, "wordpieces_prefix", values=("##",)),
-    **_all(_ONLY, "padding_side", values=("right",), kinds=("wordpiece", "bpe")),
-    **_all(_ONLY, "truncation_side", values=("right",)),
-    **_all(_ROWS, "truncation", "truncation_strategy", "padding", "stride", "max_length", "pad_to_multiple_of"),
-    **_all(_ROWS, "pad_token_type_id", "model_input_names", "return_token_type_ids", "only_label_first_subword"),
-    **_all(_DECODING, "clean_up_tokenization_spaces", "spaces_between_special_tokens", "errors"),
-    **_all("chats are no input here", "chat_template", "use_default_system_prompt"),
-    **_all("tokenizers of other languages write it, with null", "mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs"),
-    **_all(_NOTE, "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "backend"),
-    **_all(_NOTE, "transformers_version", "use_fast", "from_slow", "is_local", "local_files_only", "processor_class"),
-    **_all(
-        _NOTE, "tokenizer_class", "model_type", "legacy", "device", "init_inputs", "full_tokenizer_file", "revision"
-    ),
-    **_all(_NOTE, "trust_remote_code", "use_auth_token", "cache_dir", "unk_id", "bos_token_id", "eos_token_id"),
-    **_all(_NOTE, "pad_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "unk_token_id", "verbose"),
+    # Followed.
+    **_all(*ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "model_max_length", "max_len"),
+    **_all("do_lower_case", "strip_accents", "keep_accents", values=_TRUE_OR_FALSE),
+    **_all("tokenize_chinese_chars", "clean_text", "trim_offsets", values=_TRUE_OR_FALSE),
+    # Followed where it is the usual value.
+    **_all("add_prefix_space", values=(True,), kinds=("sentencepiece",)),
+    **_all("do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
+    **_all("never_split", values=([],), kinds=("wordpiece",)),
+    **_all("sp_model_kwargs", values=({},), kinds=("sentencepiece",)),
+    **_all("split_special_tokens", "normalization", "add_bos_token", "add_eos_token", values=(False,)),
+    **_all("word_tokenizer_type", values=("basic",)),
+    **_all("subword_tokenizer_type", values=("wordpiece",)),
+    **_all("wordpieces_prefix", values=("##",)),
+    **_all("padding_side", values=("right",), kinds=("wordpiece", "bpe")),
+    **_all("truncation_side", values=("right",)),
+    # Rows are framed, cut and padded by max_seq_length, not by the file.
+    **_all("truncation", "truncation_strategy", "padding", "stride", "max_length", "pad_to_multiple_of"),
+    **_all("pad_token_type_id", "model_input_names", "return_token_type_ids", "only_label_first_subword"),
+    # These change texts made of ids, and no ids; chats are no input here.
+    **_all("clean_up_tokenization_spaces", "spaces_between_special_tokens", "errors"),
+    **_all("chat_template", "use_default_system_prompt"),
+    # Tokenizers of other languages write these, with null.
+    **_all("mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs"),
+    # Notes of who wrote the file.
+    **_all("name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "backend"),
+    **_all("transformers_version", "use_fast", "from_slow", "is_local", "local_files_only", "processor_class"),
+    **_all("tokenizer_class", "model_type", "legacy", "device", "init_inputs", "full_tokenizer_file", "revision"),
+    **_all("trust_remote_code", "use_auth_token", "cache_dir", "unk_id", "bos_token_id", "eos_token_id"),
+    **_all("pad_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "unk_token_id", "verbose"),
 }
 
 # tokenizer.json: the parts, in each its steps, and of each step its keys.
 _MORE = {"version": ("1.0",), "truncation": ANY, "padding": ANY, "decoder": ANY}
-WITHOUT_EFFECT = {"truncation": _ROWS, "padding": _ROWS, "decoder": _DECODING}
 _BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), _TRUE_OR_FALSE)
 _BYTES = {"add_prefix_space": _TRUE_OR_FALSE, "trim_offsets": _TRUE_OR_FALSE, "use_regex": _TRUE_OR_FALSE}
 FRAMES = {
@@ -189,10 +186,10 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
     Raises UnknownTokenizer for an unsupported value.
     """
-    table = CONFIG | {"tokenizer_class": Known(_ONLY, CLASSES[kind]), "auto_map": Known(_ONLY, ())}
+    table = CONFIG | {"tokenizer_class": Known(CLASSES[kind]), "auto_map": Known(())}
     for key, value in settings.items():
         if key in table and not table[key].lets_pass(value, kind):
-            raise _refused(where, f"says {key}={_short(value)}")
+            refuse(where, f"says {key}={_short(value)}")
     unknown = [f"{key}={_short(value)}" for key, value in settings.items() if key not in table and value is not None]
     if unknown:
         logging.warning("of '%s', %s is unknown here and not followed", where, ", ".join(unknown))
@@ -215,7 +212,10 @@ def check_file(values: dict[str, Any], where: str) -> None:
     for part, value in values.items():
         if part in STEPS[kind]:
             for step in steps_of(values, part):
-                _check_step(step, STEPS[kind][part], part, where)
+                known, keys = STEPS[kind][part], {key: value for key, value in step.items() if key != "type"}
+                if step["type"] not in known:
+                    refuse(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
+                _check_keys(keys, known[step["type"]], f"{part} {step['type']}", where)
         elif part == "added_tokens":
             for token in value or []:
                 _check_keys(token, _TOKEN, f"added token {token['content']!r}", where)
@@ -239,17 +239,10 @@ def _flat(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
         yield step
 
 
-def _check_step(step: dict[str, Any], known: dict[str, dict[str, tuple | None]], part: str, where: str) -> None:
-    keys = {key: value for key, value in step.items() if key != "type"}
-    if step["type"] not in known:
-        raise _refused(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
-    _check_keys(keys, known[step["type"]], f"{part} {step['type']}", where)
-
-
 def _check_keys(values: dict[str, Any], known: dict[str, tuple | None], name: str, where: str) -> None:
     for key, value in values.items():
         if value is not None and (key not in known or (known[key] is not ANY and not _is_among(value, known[key]))):
-            raise _refused(where, f"has {key}={_short(value)} ({name})")
+            refuse(where, f"has {key}={_short(value)} ({name})")
 
 
 def _is_among(value: Any, values: tuple) -> bool:
@@ -257,13 +250,9 @@ def _is_among(value: Any, values: tuple) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)
 
 
-def _refused(where: str, said: str) -> UnknownTokenizer:
-    return UnknownTokenizer(f"'{where}' {said}, which is not followed; {BY_IDS}")
-
-
-def refuse(where: str | Path, said: str) -> None:
+def refuse(where: str | Path, said: str) -> NoReturn:
     """Raises UnknownTokenizer for an unsupported setting of a file."""
-    raise _refused(str(where), said)
+    raise UnknownTokenizer(f"'{where}' {said}, which is not followed; {BY_IDS}")
 
 
 def _short(value: Any) -> str:

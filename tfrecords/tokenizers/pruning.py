@@ -1,6 +1,6 @@
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     stay. Text whose pieces all stay is tokenized as before.
 
     counts: how often each piece occurs. size: maximum number of pieces, the most frequent first; 0 for all. Raises
-    UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, or if the size is too small.
+    UserError for SentencePiece models that are not unigram ones, or if the size is too small.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()
@@ -33,11 +33,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     >>> kept.tolist(), small.encode("film fil")
     ([0, 1, 2, 3, 4, 5, 8, 9, 10, 11], [5, 6, 7, 8])
     """
-    if tokenizer.kind not in _PRUNERS:
-        raise UserError(f"a vocabulary of kind '{tokenizer.kind}' is not cut; leave it whole")
     counts = np.asarray(counts, np.int64)
-    if len(counts) != tokenizer.vocab_size:
-        raise UserError(f"{len(counts)} counts are not of the {tokenizer.vocab_size} pieces")
     needed = _needed_of_bytes(tokenizer) if tokenizer.kind == "bpe" else _needed(tokenizer, counts)
     if tokenizer.kind == "sentencepiece":
         # Symbols that are found wherever they stand, and bytes, which stand in for characters without a piece.
@@ -51,7 +47,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     others = np.flatnonzero(~needed & (counts > 0))
     # Ties by id, to be the same on every machine.
     others = others[np.argsort(-counts[others], kind="stable")]
-    merged_of = _merged_of(tokenizer)
+    merged_of = getattr(tokenizer, "merged_of", {})
     taken = set(np.flatnonzero(needed).tolist())
     for number in others.tolist():
         more = _with_parts(number, merged_of) - taken
@@ -71,7 +67,7 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     >>> pieces_within(small, whole).tolist() == kept.tolist(), pieces_within(whole, small)
     (True, None)
     """
-    if small.kind != whole.kind or small.kind not in _PRUNERS:
+    if small.kind != whole.kind:
         return None
     # Both are in the same order: one pass is enough.
     walk = ((number, whole.id_to_piece(number)) for number in range(whole.vocab_size))
@@ -83,18 +79,8 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     return kept if _PRUNERS[whole.kind](whole, kept).sha256 == small.sha256 else None
 
 
-def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
-    return tokenizer.merged_of if tokenizer.kind == "bpe" else {}
-
-
 def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
-    found, asked = set[int](), [number]
-    while asked:
-        one = asked.pop()
-        if one not in found:
-            found.add(one)
-            asked += merged_of.get(one, ())
-    return found
+    return {number}.union(*(_with_parts(part, merged_of) for part in merged_of.get(number, ())))
 
 
 def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
@@ -117,10 +103,6 @@ def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
             for number, (piece, short) in enumerate(zip(tokenizer.pieces, bare))
         ]
     )
-
-
-def _prune_wordpiece(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
-    return tokenizer.with_pieces([tokenizer.pieces[number] for number in kept])
 
 
 def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
@@ -153,4 +135,8 @@ def _prune_bytes(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
     return tokenizer.with_vocabulary(as_tokenizer_json(rules))
 
 
-_PRUNERS = {"wordpiece": _prune_wordpiece, "sentencepiece": _prune_sentencepiece, "bpe": _prune_bytes}
+_PRUNERS: dict[str, Callable[[Any, np.ndarray], Tokenizer]] = {
+    "wordpiece": lambda tokenizer, kept: tokenizer.with_pieces([tokenizer.pieces[number] for number in kept]),
+    "sentencepiece": _prune_sentencepiece,
+    "bpe": _prune_bytes,
+}

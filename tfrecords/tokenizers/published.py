@@ -8,15 +8,14 @@ from absl import logging
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer, check_last_id, pieces_by_id
+from tfrecords.tokenizers.base import Tokenizer, check_last_id, pieces_by_id
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json, rules_of_files
 from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.row_template import framing, pair_rules, usual_pair
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.unigram_file import as_model, is_step_of_blanks, is_step_of_quotes, shifted
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
+from tfrecords.tokenizers.wordpiece import BERT_RULES, LIBRARY_RULES, WordPieceRules, WordPieceTokenizer
 
 # Next to the vocabulary of a byte-level BPE.
 _MERGES = "merges.txt"
@@ -49,10 +48,6 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         rules = dataclasses.replace(rules, keep_first_space=rules.add_prefix_space)
         return ByteBPETokenizer(as_tokenizer_json(rules), path=path, roles=rules.roles)
     if kind == "Unigram":
-        if not {"[CLS]", "<cls>", "<s>"} & {piece for piece, _ in values["model"]["vocab"]}:
-            raise UnknownTokenizer(
-                f"'{path}' holds a unigram vocabulary without [CLS], <cls> or <s>, which is not known here; {BY_IDS}"
-            )
         return _unigram(near, lower_case, keep_accents, path)
     if kind != "WordPiece":
         other_files.check_file(values, str(path))
@@ -86,20 +81,6 @@ def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
 
 
-def make_tokenizer(
-    kind: str,
-    vocabulary: bytes,
-    lower_case: bool | None,
-    keep_accents: bool | None,
-    path: Path,
-    rules: WordPieceRules = BERT_RULES,
-) -> Tokenizer:
-    """Makes a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
-    if kind == "sentencepiece":
-        return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
-    return WordPieceTokenizer(vocabulary, lower_case is not False, path, bool(keep_accents), rules)
-
-
 def wordpiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
@@ -112,7 +93,7 @@ def wordpiece(
     rules = _wordpiece_rules(near)
     said = near.said("do_lower_case") if lower_case is None else lower_case
     strips = near.strips_accents() if keep_accents is None else False if keep_accents else None
-    plain = make_tokenizer("wordpiece", vocabulary, said, strips is False, path, rules)
+    plain = WordPieceTokenizer(vocabulary, said is not False, path, strips is False, rules)
     lower = not is_cased(plain) if said is None else said
     if lower_case is None:
         _warn_of_case(near, lower, plain)
@@ -136,22 +117,14 @@ def wordpiece(
         return plain
     if len(pieces) > plain.vocab_size:
         vocabulary = "".join(f"{piece}\n" for piece in pieces).encode()
-    return make_tokenizer("wordpiece", vocabulary, lower, strips is False, path, own_rules)
+    return WordPieceTokenizer(vocabulary, lower, path, strips is False, own_rules)
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    if "do_lower_case" in near.settings or not is_cased(tokenizer):
-        return
-    if near.of_model and not lower:
+    if near.of_model and not lower and "do_lower_case" not in near.settings and is_cased(tokenizer):
         logging.warning(
             "no tokenizer_config.json in '%s' says do_lower_case; texts keep their case, as the vocabulary does, but "
             "transformers lower-cases them",
-            near.folder,
-        )
-    if near.by_class and lower:
-        logging.warning(
-            "tokenizer_config.json in '%s' has no do_lower_case, so texts are lower-cased, as by transformers, though "
-            'the vocabulary has capital letters; if the model is cased, write "do_lower_case": false there',
             near.folder,
         )
 
@@ -192,10 +165,10 @@ def sentencepiece(
     if near.described:
         _check_unigram(near)
     elif near.fairseq:
-        return make_tokenizer("sentencepiece", shifted(vocabulary, near.fairseq), None, None, path)
+        return SentencePieceTokenizer(shifted(vocabulary, near.fairseq), path=path)
     if keep_accents is None and (near.described or "keep_accents" in near.settings):
         keep_accents = not near.strips_accents()
-    tokenizer = make_tokenizer("sentencepiece", vocabulary, lower_case, keep_accents, path)
+    tokenizer = SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
     _check_same_pieces(near, tokenizer.pieces, _ids_in(near) if near.described else {}, path)
     _refuse_added(near, tokenizer.piece_ids)
     if lower_case is not None or (tokenizer.knows_case and "do_lower_case" not in near.settings):
@@ -205,7 +178,7 @@ def sentencepiece(
     _warn_of_case(near, lower, tokenizer)
     if lower == tokenizer.lower_case:
         return tokenizer
-    return make_tokenizer("sentencepiece", vocabulary, lower, keep_accents, path)
+    return SentencePieceTokenizer(vocabulary, lower, path, keep_accents)
 
 
 def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path) -> Tokenizer:
@@ -218,7 +191,7 @@ def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | No
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     model = as_model(values["model"], steps, splits, special, lower, keep_accents)
     _refuse_added(near, _ids_in(near))
-    return make_tokenizer("sentencepiece", model, None, None, path)
+    return SentencePieceTokenizer(model, path=path)
 
 
 def _check_unigram(near: FolderFiles) -> bool:

@@ -1,10 +1,11 @@
 """Reads and writes a tokenizer.json's post_processor, which adds special tokens."""
 
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.base import AddedToken, UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
@@ -43,17 +44,11 @@ def framing(
 
 
 def _template(step: dict[str, Any], where: str, may_end_with_cls: bool) -> tuple[dict[str, str], dict[str, int]]:
-    single, pair = (
-        [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
-        for name in ("single", "pair")
-    )
-    special = [name for kind, name, _ in single if kind == "SpecialToken"]
+    special = [part["SpecialToken"]["id"] for part in step["single"] if "SpecialToken" in part]
     for last in (False, True)[: 1 + may_end_with_cls] if len(special) == 2 else ():
         cls, sep = reversed(special) if last else special
-        end = [("SpecialToken", cls, 2 if last else 0)]
         for between, segment in itertools.product((1, 2), (0, 1)):
-            rows = _row("A", 0, sep, 1), _row("A", 0, sep, between) + _row("B", segment, sep, 1)
-            if [single, pair] == [[*row, *end] if last else [*end, *row] for row in rows]:
+            if (step["single"], step["pair"]) == _rows(cls, sep, between, segment, last):
                 return {"cls": cls, "sep": sep}, pair_rules(between, segment)
     raise UnknownTokenizer(
         f"'{where}' does not frame a text as `[CLS] text [SEP]` do, or a pair as `[CLS] A [SEP] B [SEP]` does "
@@ -61,23 +56,32 @@ def _template(step: dict[str, Any], where: str, may_end_with_cls: bool) -> tuple
     )
 
 
-def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, int]]:
-    return [("Sequence", text, segment), *[("SpecialToken", sep, segment)] * count]
+def _rows(cls: str, sep: str, separators: int, segment: int, cls_last: bool = False) -> tuple[list, list]:
+    def part(kind: str, name: str, segment: int) -> dict[str, Any]:
+        return {kind: {"id": name, "type_id": segment}}
+
+    end = [part("SpecialToken", cls, 2 if cls_last else 0)]
+    first = [part("Sequence", "A", 0), part("SpecialToken", sep, 0)]
+    second = [part("Sequence", "B", segment), part("SpecialToken", sep, segment)]
+    rows = first, first + first[1:] * (separators - 1) + second
+    return tuple([*row, *end] if cls_last else [*end, *row] for row in rows)
 
 
 def as_template(
     cls: tuple[str, int], sep: tuple[str, int], separators_between: int, second_segment_id: int
 ) -> dict[str, Any]:
     """Returns a post_processor for the rows that `framing` describes."""
-
-    def token(name: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": name, "type_id": segment}}
-
-    def text(name: str, segment: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [token(cls[0], 0), text("A", 0), token(sep[0], 0)]
-    last = [text("B", second_segment_id), token(sep[0], second_segment_id)]
-    pair = single + [token(sep[0], 0)] * (separators_between - 1) + last
+    single, pair = _rows(cls[0], sep[0], separators_between, second_segment_id)
     special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in (cls, sep)}
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
+def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
+    """Returns a tokenizer.json with these tokens and other parts."""
+    added = [
+        {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
+        | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}
+        for token in sorted(tokens, key=lambda token: token.id)
+    ]
+    values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added} | parts
+    return json.dumps(values, ensure_ascii=False).encode()

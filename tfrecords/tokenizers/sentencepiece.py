@@ -2,8 +2,7 @@
 
 import os
 import string
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -47,17 +46,12 @@ class SentencePieceTokenizer(Tokenizer):
             lowers, kept = own_rules(vocabulary)
             self.knows_case = lowers is not None
             lower_case = lowers is not False if lower_case is None else lower_case
-            if lowers not in (None, lower_case):
-                does, flag, other = ("keeps capitals", "no", "") if lower_case else ("lower-cases", "", "no")
-                raise UserError(
-                    f"tokenizer '{path}' {does} by its own rules; give --{flag}lower_case, or train another "
-                    f"with python -m tfrecords.train_tokenizer --{other}lower_case"
-                )
             keep_accents = bool(kept) if keep_accents is None else keep_accents
-            if keep_accents and kept is False:
+            if lowers not in (None, lower_case) or (keep_accents and kept is False):
+                does = ("keeps capitals", "lower-cases")[lowers] + " and strips accents" * (not kept)
                 raise UserError(
-                    f"tokenizer '{path}' strips accents by its own rules; leave out --keep_accents, or train another "
-                    "with python -m tfrecords.train_tokenizer --keep_accents"
+                    f"tokenizer '{path}' {does} by its own rules; give no other --lower_case or --keep_accents, or "
+                    "train another with python -m tfrecords.train_tokenizer"
                 )
             vocabulary = with_albert_normalization(vocabulary, lower_case, keep_accents)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)
@@ -86,13 +80,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        # If accents stay, the ü within a German word must not split it.
-        inside = _is_latin_letter if self.keep_accents else None
-        return np.array([_starts_word(piece, inside) for piece in self.pieces])
-
-    @cached_property
-    def script_word_starts(self) -> np.ndarray:
-        return np.array([_starts_word(piece, is_spaced_letter) for piece in self.pieces])
+        return np.array([_starts_word(piece) for piece in self.pieces])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
@@ -169,12 +157,7 @@ class SentencePieceTokenizer(Tokenizer):
         return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self.blanks, blank_id)
 
 
-def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:
+def _starts_word(piece: str) -> bool:
     if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True
-    others = (character for character in piece if character.lower() not in _ENGLISH)
-    return any(is_inside is None or not is_inside(character) for character in others)
-
-
-def _is_latin_letter(character: str) -> bool:
-    return character.isalpha() and unicodedata.name(character, "").startswith("LATIN ")
+    return not all(character.lower() in _ENGLISH or is_spaced_letter(character) for character in piece)

@@ -9,7 +9,7 @@ import sentencepiece
 import tokenizers
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import AddedToken
 from tfrecords.tokenizers.byte_bpe_file import ROLES, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.normalization import albert_normalizer, with_albert_normalization
 
@@ -128,17 +128,3 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
     if "sentences_.empty()" in str(error):
         return UserError("the corpus holds no text to train on; check --input")
     return UserError(f"SentencePiece cannot train --vocab_size={vocab_size} on this corpus: {error}")
-
-
-def bpe_listing(tokenizer_json: bytes) -> str:
-    """Returns a .vocab file's text: a line per piece, by id, with its merge's number."""
-    model = json.loads(tokenizer_json)["model"]
-    merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
-    return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
-
-
-def vocabulary_listing(model: bytes) -> str:
-    """Returns a .vocab file's text: a line per piece, by id, with its score."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    ids = range(processor.get_piece_size())
-    return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)

@@ -10,12 +10,11 @@ from typing import Any
 from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-from tfrecords.tokenizers import library_characters as library
-from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import AddedToken, Tokenizer
 from tfrecords.tokenizers.by_library import WORD_BOUNDARY
+from tfrecords.tokenizers.characters import BETWEEN, library_characters, normalizing, of_graphemes
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, charsmap_of, decompile, normalizer_of
-from tfrecords.tokenizers.row_template import as_template
+from tfrecords.tokenizers.row_template import as_template, tokenizer_json
 from tfrecords.tokenizers.unicode_classes import SPACE, characters
 
 _KINDS = model_pb2.ModelProto.SentencePiece
@@ -128,7 +127,7 @@ def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tup
     charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     before, after = (
-        library.normalizing([step["type"] for step in part if step["type"] not in ("Replace", "Strip")])
+        normalizing([step["type"] for step in part if step["type"] not in ("Replace", "Strip")])
         for part in (steps[:at], steps[at + 1 :])
     )
     white = str.maketrans(dict.fromkeys([*characters(SPACE), WORD_BOUNDARY], " "))
@@ -137,15 +136,15 @@ def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tup
         return after(text).translate(white if splits_at_white_space else {})
 
     # Of single characters, all together: that is fast. No step looks over the signs between them.
-    single = library.characters()
-    changed = dict(zip(single, before(library.BETWEEN.join(single)).split(library.BETWEEN)))
+    single = library_characters()
+    changed = dict(zip(single, before(BETWEEN.join(single)).split(BETWEEN)))
     mapped = [one for one, new in changed.items() if charsmap and (new != one or new in base_rules)]
     rules = changed | dict(zip(mapped, base.normalize([changed[one] for one in mapped]) if mapped else []))
-    rules = dict(zip(rules, end(library.BETWEEN.join(rules.values())).split(library.BETWEEN)))
+    rules = dict(zip(rules, end(BETWEEN.join(rules.values())).split(BETWEEN)))
     # With a character that a step before changes, a sequence cannot be in what the map reads.
     gone = {one for one, new in changed.items() if new != one}
     sequences = [source for source in base_rules if len(source) > 1 and gone.isdisjoint(source)]
-    targets = base_rules if at else library.of_graphemes(base_rules)
+    targets = base_rules if at else of_graphemes(base_rules)
     rules |= {source: end(targets[source]) for source in sequences if source in targets}
     rules |= {step["pattern"]["String"]: end('"') for step in steps if is_step_of_quotes(step)}
     return sorted((source, target) for source, target in rules.items() if source != target)

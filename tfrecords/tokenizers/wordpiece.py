@@ -13,11 +13,85 @@ import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN
+from tfrecords.tokenizers.base import BY_IDS, AddedToken, Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
 from tfrecords.tokenizers.cut_tokens import TokenCutter
-from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, WordPieceRules, as_tokenizer_json
+from tfrecords.tokenizers.row_template import as_template, tokenizer_json
+
+# google-research/bert tokenization.py, and the default of the `tokenizers` library: longer words are unknown.
+LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
+
+
+@dataclasses.dataclass(frozen=True)
+class WordPieceRules:
+    """A WordPiece tokenizer's rules besides vocabulary, case and accents; see `CharacterRules` and `Tokenizer`.
+
+    strip_accents: whether accents are dropped even if case stays. longest_word: characters above which a word is
+    unknown. names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that
+    WordPiece never matches.
+    """
+
+    of_library: bool = False
+    clean: bool = True
+    chinese: bool = True
+    strip_accents: bool = False
+    longest_word: int = LONGEST_WORD
+    names: tuple[tuple[str, str], ...] = ()
+    separators_between: int = 1
+    second_segment_id: int = 1
+    added: tuple[AddedToken, ...] = ()
+    outside: tuple[str, ...] = ()
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> "WordPieceRules":
+        """Makes rules from the result of `values`.
+
+        >>> rules = WordPieceRules(longest_word=50, added=(AddedToken("[E1]", 7, True),))
+        >>> WordPieceRules.from_values(json.loads(json.dumps(rules.values()))) == rules
+        True
+        """
+        names = tuple((role, piece) for role, piece in values.get("names", ()))
+        added = tuple(AddedToken(**token) for token in values.get("added", ()))
+        return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
+
+    def values(self) -> dict[str, Any]:
+        """Returns the rules that differ from google-research/bert's, as JSON values."""
+        values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
+        return {name: value for name, value in values.items() if value != plain[name]}
+
+    def digest_text(self) -> str:
+        """Returns the rules as text for a tokenizer's SHA-256; "" for BERT's and the `tokenizers` library's."""
+        return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
+
+
+BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
+
+
+def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
+    """Returns a tokenizer.json of the `tokenizers` library for a WordPiece tokenizer."""
+    rules = tokenizer.rules
+    cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
+    roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
+    control = [AddedToken(tokenizer.pieces[number], number, special=True) for number in roles]
+    normalizer = {"clean_text": rules.clean, "handle_chinese_chars": rules.chinese, "lowercase": tokenizer.lower_case}
+    normalizer["strip_accents"] = (tokenizer.lower_case and not tokenizer.keep_accents) or rules.strip_accents
+    model = {
+        "type": "WordPiece",
+        "unk_token": tokenizer.pieces[tokenizer.unk_id],
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": rules.longest_word,
+        "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces) if piece not in rules.outside},
+    }
+    return tokenizer_json(
+        [*control, *tokenizer.cut_tokens],
+        normalizer={"type": "BertNormalizer"} | normalizer,
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        post_processor=as_template(cls, sep, rules.separators_between, rules.second_segment_id),
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+        model=model,
+    )
+
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
@@ -91,7 +165,7 @@ class WordPieceTokenizer(Tokenizer):
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
         more = {
-            "tokenizer.json": as_tokenizer_json(self, self.rules),
+            "tokenizer.json": as_tokenizer_json(self),
             "special_tokens_map.json": json.dumps(names).encode(),
         }
         return super().published_files() | more

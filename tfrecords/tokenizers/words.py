@@ -1,19 +1,16 @@
 """Decides which tokens of a row begin a word, for whole-word masks.
 
-The rule "published" is that of the published models' code. By the rule "script", white space ends words. In scripts
-without white space, such as Chinese and Thai, each token is a word, but tokens that share a character form one word.
+White space ends words. In scripts without white space, such as Chinese and Thai, each token is a word, but tokens that
+share a character form one word.
 """
 
 import functools
-import re
 import unicodedata
 
 import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.unicode_classes import parse_ranges
-
-SCRIPT, PUBLISHED = RULES = ("script", "published")
 
 # Letters, marks and digits of scripts that are written without white space between words (Unicode's Scripts.txt and
 # LineBreak.txt), in hexadecimal. Punctuation that Korean shares with Chinese and Japanese is not among them.
@@ -46,24 +43,8 @@ def is_spaced_letter(character: str) -> bool:
 
 def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Returns pieces as `word_begins` reads them: UTF-8 bytes, concatenated uint8, and splits, int64 [pieces + 1]."""
-    # Most pieces have no such character: one letter replaces them.
-    short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
     # A copy, since numba treats a read-only array as another type.
-    return np.frombuffer(b"".join(short), np.uint8).copy(), np.cumsum([0, *map(len, short)])
-
-
-def _is_unspaced(piece: bytes) -> bool:
-    try:
-        text = piece.decode()
-    except UnicodeDecodeError:
-        return True
-    return _unspaced_pattern().search(text) is not None
-
-
-@functools.cache
-def _unspaced_pattern() -> re.Pattern:
-    edges = np.flatnonzero(np.diff(unspaced_table(), prepend=False, append=False)).tolist()
-    return re.compile("[" + "".join(f"{chr(one)}-{chr(end - 1)}" for one, end in zip(edges[::2], edges[1::2])) + "]")
+    return np.frombuffer(b"".join(pieces), np.uint8).copy(), np.cumsum([0, *map(len, pieces)])
 
 
 @compiled

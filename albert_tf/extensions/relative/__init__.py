@@ -15,21 +15,19 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.extension import Extension, RowCost, Weight, WeightLayer
+from albert_tf.config.registry import Spec, Weights
 from albert_tf.extensions.relative.relations import Relations
 from albert_tf.layers.block import Step, TokenPairs
 from albert_tf.layers.depth import Runner, of_step, visit_of
 from albert_tf.layers.padded import PaddedRows
 from albert_tf.layers.weights import initializer
-from albert_tf.registry import Spec, Weights
 from tfrecords.base.errors import UserError
 
 # What the backward pass stores of a pair in place of one number, since distances have scores too: 3.1 GiB, where this
 # says 3.2, of a small model with two streams and a memory, 32 rows of 128 tokens.
 _STORED_SCORES = 2.0
 BIASES = ("content_bias", "position_bias", "segment_bias")
-# An attention half's weights outside dense layers.
-OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,21 +37,60 @@ class SquadExample(NamedTuple):
 
 def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExample]:
     """Reads the questions of a file; `labelled`: whether each must have a list of answers."""
-    path = Path(path)
-    content = read_json(path)
     examples: dict[str, SquadExample] = {}
-    for a, article in enumerate(_list(path, content, "data", "")):
-        for p, paragraph in enumerate(_list(path, article, "paragraphs", f"data[{a}]")):
-            place = f"data[{a}].paragraphs[{p}]"
-            context = _text(path, paragraph, "context", place)
-            for q, entry in enumerate(_list(path, paragraph, "qas", place)):
-                example = _question(path, entry, context, f"{place}.qas[{q}]", labelled)
+    file = _Place(str(path), "", read_json(path))
+    for article in file.all("data"):
+        for paragraph in article.all("paragraphs"):
+            context = paragraph.text("context")
+            for entry in paragraph.all("qas"):
+                example = _question(entry, context, labelled)
                 if example.id in examples:
-                    raise UserError(f"'{path}': {place}.qas[{q}] repeats question id '{example.id}'")
+                    raise entry.wrong(f"repeats question id '{example.id}'")
                 examples[example.id] = example
     if not examples:
         raise UserError(f"'{path}' holds no questions")
     return list(examples.values())
+
+
+class _Place(NamedTuple):
+    # A value in a file, with its path there.
+    file: str
+    name: str
+    value: Any
+
+    def wrong(self, what: str) -> UserError:
+        return UserError(f"'{self.file}': {self.name or 'the file'} {what}")
+
+    def get(self, key: str, kind: type, called: str) -> Any:
+        found = self.value.get(key) if isinstance(self.value, dict) else None
+        if not isinstance(found, kind):
+            raise self.wrong(f"has no {called} '{key}'; is it a SQuAD file?")
+        return found
+
+    def text(self, key: str) -> str:
+        return whole_characters(self.get(key, str, "text"))
+
+    def all(self, key: str) -> Iterator["_Place"]:
+        name = f"{self.name}.{key}".removeprefix(".")
+        return (
+            _Place(self.file, f"{name}[{number}]", value) for number, value in enumerate(self.get(key, list, "list"))
+        )
+
+
+def _question(entry: _Place, context: str, labelled: bool) -> SquadExample:
+    name = entry.text("id")
+    entry = entry._replace(name=f"{entry.name} (question '{name}')")
+    answers = tuple(map(_answer, entry.all("answers"))) if labelled or "answers" in entry.value else ()
+    if answers and entry.value.get("is_impossible"):
+        raise entry.wrong("is_impossible and has answers; fix one of them")
+    return SquadExample(name, entry.text("question"), context, answers)
+
+
+def _answer(answer: _Place) -> GoldAnswer:
+    text, start = answer.text("text"), answer.value.get("answer_start")
+    if start is not None and type(start) is not int:
+        raise answer.wrong(f"has the answer_start {start!r}, which is not a whole number of characters")
+    return GoldAnswer(text, start)
 
 
 def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
@@ -61,15 +100,11 @@ def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExa
 
 def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
     """Raises UserError if an example's first answer is not at its answer_start."""
-    wrong = [what for example in examples if (what := _misplaced(example))]
-    if wrong:
-        counted = f"{len(wrong)} answers are misplaced, " + "the first five: " * (len(wrong) > 5)
-        it, question = ("it", "question") if len(wrong) == 1 else ("them", "questions")
+    if wrong := [what for example in examples if (what := _misplaced(example))]:
+        counted = f"{len(wrong)} answers are misplaced, such as these: " if len(wrong) > 1 else ""
         raise UserError(
             (f"'{path}': " if path else "")
-            + (counted if len(wrong) > 1 else "")
-            + "; ".join(wrong[:5])
-            + f"; fix {it}, or name the {question} in --exclude_ids"
+            + f"{counted}{'; '.join(wrong[:5])}; fix the file, or name the questions in --exclude_ids"
         )
 
 
@@ -136,37 +171,3 @@ def _read_answers(path: str, fits: Callable[[Any], bool], what: str) -> dict:
         if not fits(value):
             raise UserError(f"'{path}': question '{key}' has {value!r}; expected an object of ids with {what}")
     return content
-
-
-def _question(path: Path, entry: Any, context: str, place: str, labelled: bool) -> SquadExample:
-    question_id = _text(path, entry, "id", place)
-    place = f"{place} (question '{question_id}')"
-    answers = ()
-    if labelled or "answers" in entry:
-        listed = _list(path, entry, "answers", place)
-        answers = tuple(_answer(path, answer, f"{place}.answers[{n}]") for n, answer in enumerate(listed))
-    if answers and entry.get("is_impossible"):
-        raise UserError(f"'{path}': {place} is_impossible and has answers; fix one of them")
-    return SquadExample(question_id, _text(path, entry, "question", place), context, answers)
-
-
-def _answer(path: Path, answer: Any, place: str) -> GoldAnswer:
-    text = _text(path, answer, "text", place)
-    start = answer.get("answer_start")
-    if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
-        raise UserError(f"'{path}': {place}.answer_start {start!r} is not a whole number of characters")
-    return GoldAnswer(text, start)
-
-
-def _list(path: Path, value: Any, key: str, place: str) -> list:
-    content = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(content, list):
-        raise UserError(f"'{path}': {place or 'the file'} has no list '{key}'; is it a SQuAD file?")
-    return content
-
-
-def _text(path: Path, value: Any, key: str, place: str) -> str:
-    content = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(content, str):
-        raise UserError(f"'{path}': {place} has no text '{key}'; is it a SQuAD file?")
-    return whole_characters(content)

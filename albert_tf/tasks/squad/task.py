@@ -15,7 +15,6 @@ from tfrecords.answers.spans import MAX_ANSWER_LENGTH, Answers, find_answers
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-SPAN_HEADS = ("plain", "joint")
 _VERSIONS = {"squad1": "1.1", "squad2": "2.0"}
 # Flags and README of google-research/albert; of SQuAD 2.0 rate, steps and warm-up are the paper's Table 14.
 _DEFAULTS = {
@@ -41,24 +40,15 @@ class SquadTask(Task):
     needs_pooler = False
 
     def __init__(self, name: str, data_dir: str, span_head: str = "", exclude_ids: str = ""):
-        if span_head and span_head not in SPAN_HEADS:
-            raise UserError(f"--span_head={span_head} is unknown; choose plain or joint")
         self.name, self.data_dir = name, Path(data_dir)
         self.defaults, self.version = _DEFAULTS[name], _VERSIONS[name]
         self.answers_always = name == "squad1"
         self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
-        self.exclude_paths = [Path(exclude_ids)] if exclude_ids else []
-        self.excluded = set[str]().union(*map(read_ids, self.exclude_paths))
+        self.excluded = read_ids(exclude_ids) if exclude_ids else set[str]()
         # Null odds above which no answer is likelier, until a labelled split determines them.
         self.null_threshold = None if self.answers_always else 0.0
 
     main_metric = "f1"
-
-    def files(self) -> list[Path]:
-        # Files of the other version are known and ignored.
-        names = (f"{split}-v{version}.json" for split in ("train", "dev", "test") for version in _VERSIONS.values())
-        found = [path for name in names for path in self._paths(name)]
-        return found + [path for path in self.exclude_paths if path.parent == self.data_dir]
 
     def _paths(self, name: str) -> list[Path]:
         return [path for one in (name, f"{name}.gz") if (path := self.data_dir / one).is_file()]

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.tasks.tables.reading import other_separator
 from albert_tf.tasks.tables.values import label_text, listed
 from tfrecords.base.errors import UserError
 
@@ -46,7 +45,7 @@ def find_column(path: Path, columns: Sequence[str], role: str, flag: str = "") -
     if found:
         several = " and ".join(map(repr, found))
         raise UserError(f"'{path}' line 1: {several} may each be the {role}; it has {there}; give {flag}")
-    fix = other_separator(columns) or f"give {flag}, or put a line of names above the first row if there is none"
+    fix = f"give {flag}, or put a line of names above the first row if there is none"
     like = ", ".join(names[1:5])
     raise UserError(f"'{path}' line 1: no column '{role}', nor {like} or the like; it has {there}; {fix}")
 

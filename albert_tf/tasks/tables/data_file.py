@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from albert_tf.tasks.tables.columns import find_column, kind_of_labels
-from albert_tf.tasks.tables.folders import no_table_hint
 from albert_tf.tasks.tables.lines import check_encoding
 from albert_tf.tasks.tables.reading import PARQUET, SEPARATED, DataRow, Table, read_table
 from albert_tf.tasks.tables.values import check_known, names_of, tagged_words, text_of
@@ -40,9 +39,8 @@ class FileOptions:
     text_column: str = ""
     second_text_column: str = ""
     label_column: str = ""
-    encoding: str = ""
+    encoding: str | None = ""
     dev_fraction: float = 0.0
-    split_seed: int = 0
     known: tuple[str, ...] = ()
 
     @classmethod
@@ -121,7 +119,7 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
         raise UserError(f"--data_file={path} {what}; give one CSV, TSV, JSON lines or Parquet file")
     if ending(path) not in ENDINGS:
-        raise UserError(f"--data_file={path} ends in none of {', '.join(ENDINGS)}{no_table_hint(path)}")
+        raise UserError(f"--data_file={path} ends in none of {', '.join(ENDINGS)}; save it as one of these")
     if options.encoding:
         check_encoding(options.encoding)
     return _read(options).columns
@@ -173,19 +171,19 @@ def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[t
         texts, found = _texts_and_labels(table, row, options)
         if known:
             check_known(table, row, options.label_column, found, known)
-        keys.append(text_key(texts, options.split_seed))
+        keys.append(text_key(texts))
         labels.append(shared.setdefault(found, found))
     return np.array(keys, np.uint64), labels
 
 
-def text_key(texts: Sequence[str], seed: int) -> int:
+def text_key(texts: Sequence[str]) -> int:
     """Returns a 64-bit hash of texts that ignores their order, case, spacing and Unicode composition.
 
     It decides for splits, batches and mining which rows or texts are equal.
     """
     folded = (" ".join(unicodedata.normalize("NFD", text).casefold().split()) for text in texts)
     text = "\0".join(sorted(folded))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=b"0").digest(), "big")
 
 
 def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:

@@ -5,8 +5,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import logging
-
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, ending, is_gzipped
 
@@ -41,18 +39,6 @@ def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = ""
     return {of_name: path for of_name, (path,) in found.items()}
 
 
-_NO_TABLES = {
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "; save the sheet as CSV"),
-    **dict.fromkeys((".feather", ".arrow", ".orc"), "; save it as Parquet"),
-    **dict.fromkeys((".zip", ".tar", ".7z", ".bz2", ".xz", ".zst"), "; unpack it, or pack it as .gz"),
-}
-
-
-def no_table_hint(path: Path) -> str:
-    """Returns how to convert a file to a readable table, or ""."""
-    return _NO_TABLES.get(ending(path), "")
-
-
 # Possible names of the files of a user's own data, by split.
 OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
 
@@ -78,16 +64,3 @@ def train_file(folder: Path) -> Path:
         f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz"
         + f"; it holds {other}" * bool(other)
     )
-
-
-def warn_of_unused(used: Sequence[Path]) -> None:
-    """Warns of other files than `used` in their folder, which nothing reads."""
-    names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
-    if unused := [name for name in sorted(names) if not DESCRIPTIONS.fullmatch(name)]:
-        more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        logging.warning(
-            "'%s': nothing reads %s%s; docs/guide/data.md says how each task's files are named",
-            used[0].parent,
-            ", ".join(unused[:5]),
-            more,
-        )

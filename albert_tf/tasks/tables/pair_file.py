@@ -12,7 +12,7 @@ from albert_tf.choices import PAIR_LOSSES
 from albert_tf.tasks.tables.columns import optional_column
 from albert_tf.tasks.tables.data_file import FileOptions, columns_of, some_held_out, text_key
 from albert_tf.tasks.tables.folders import find_table, own_stems, train_file
-from albert_tf.tasks.tables.reading import DataRow, Table, other_separator, read_table
+from albert_tf.tasks.tables.reading import DataRow, Table, read_table
 from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_json_lines
@@ -105,11 +105,11 @@ def open_pairs(settings: Any) -> PairData:
     # Mining has no loss, and holds nothing out.
     given = tuple((name, getattr(settings, name, "")) for name in names)
     fraction = 0.0 if folder else getattr(settings, "dev_fraction", 0.0)
-    return _opened(tuple(files.items()), given, fraction, getattr(settings, "split_seed", 0), state)
+    return _opened(tuple(files.items()), given, fraction, state)
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _state: tuple) -> PairData:
+def _opened(files: tuple, given: tuple, dev_fraction: float, _state: tuple) -> PairData:
     flags, path = dict(given), files[0][1]
     encoding = flags["encoding"] if dev_fraction or flags["encoding"] else None
     table = read_table(path, encoding=encoding)
@@ -121,8 +121,8 @@ def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _s
     data = dataclasses.replace(data, files=dict(files), encoding=encoding)
     anchors, both, scores = [], [], set[float]()
     for example in data.examples("train") or ():
-        anchors.append(text_key(example.texts[:1], split_seed))
-        both.append(text_key(example.texts[:2], split_seed))
+        anchors.append(text_key(example.texts[:1]))
+        both.append(text_key(example.texts[:2]))
         scores.update([] if example.score is None else [example.score])
     for split in data.files:
         for _ in data.examples(split) or ():  # Its errors come before any training.
@@ -158,9 +158,8 @@ def _groups(anchors: Sequence[int], pairs: Sequence[int]) -> list[int]:
 
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
     """Returns the `text_key` of each text, int64 [rows, texts]."""
-    return np.array([[text_key([text], 0) for text in example.texts] for example in examples], np.uint64).astype(
-        np.int64
-    )
+    keys = [[text_key([text]) for text in example.texts] for example in examples]
+    return np.array(keys, np.uint64).astype(np.int64)
 
 
 def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) -> PairData:
@@ -177,7 +176,7 @@ def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) 
         raise UserError(f"'{path}': the column '{twice[0]}' has two roles; it has {there}; {_MEND}")
     if not anchor or (negatives and not positive):
         role = "positive" if anchor else "anchor"
-        unnamed = other_separator(names) or f"give --{_FLAGS[role]}=..., or put a line of names above the first row"
+        unnamed = f"give --{_FLAGS[role]}=..., or put a line of names above the first row"
         raise UserError(f"'{path}' line 1: no column is the {role}; it has {there}; {unnamed}")
     _check_loss(path, loss, columns, score, flags, there)
     return PairData(loss, columns, score, {})
@@ -187,27 +186,25 @@ def _check_loss(
     path: Path, loss: str, columns: Sequence[str], score: str, flags: Mapping[str, str], there: str
 ) -> None:
     rule, documents, teacher = PAIR_LOSSES[loss], len(columns) - 1, flags["teacher"]
-    asks = f"'{path}': --loss={loss}"
-    if documents < rule.documents:
-        missing = "a positive" if not documents else "a negative"
-        flag = (
-            "--second_text_column=..." if not documents else "--negative_columns=..., or write them by mine_negatives"
-        )
-        raise UserError(f"{asks} needs a column of {missing}; it has {there}; give {flag}")
-    if rule.most and documents > rule.most:
-        raise UserError(f"{asks} reads pairs, and {', '.join(columns[2:])} has negatives; remove that column")
     reads_score = loss == "cosent" or (loss == "margin_mse" and not teacher)
-    if reads_score and (not score or (loss == "margin_mse" and documents != 2)):
-        what = (
-            "scores of the pairs" if loss == "cosent" else "margins of one negative, or give an embedder by --teacher"
-        )
-        raise UserError(f"{asks} needs a column of {what}; give --label_column=...")
-    if score and not reads_score:
-        raise UserError(
-            f"{asks} does not read the scores of column '{score}'; keep the rows that are meant and remove the column, "
-            "or give --loss=cosent"
-        )
-    if teacher and loss not in ("mse", "margin_mse"):
-        raise UserError(f"{asks} learns from the rows alone; leave out --teacher, or give --loss=mse or margin_mse")
-    if loss == "mse" and not teacher:
-        raise UserError(f"{asks} needs an embedder to learn from; give --teacher=...")
+    lacks = ""
+    if documents < rule.documents:
+        lacks = "a column of a negative; give --negative_columns=..., or write them by mine_negatives"
+        lacks = lacks if documents else "a column of a positive; give --second_text_column=..."
+    elif reads_score and (not score or (loss == "margin_mse" and documents != 2)):
+        lacks = "a column of scores of the pairs; give --label_column=..."
+        if loss == "margin_mse":
+            lacks = "a column of margins of one negative; give --label_column=..., or an embedder by --teacher"
+    elif loss == "mse" and not teacher:
+        lacks = "an embedder to learn from; give --teacher=..."
+    if lacks:
+        raise UserError(f"'{path}': --loss={loss} needs {lacks}; it has {there}")
+    surplus = ""
+    if rule.most and documents > rule.most:
+        surplus = f"the negatives of {', '.join(columns[2:])}; remove that column"
+    elif score and not reads_score:
+        surplus = f"the scores of column '{score}'; keep the rows that are meant and remove the column, or give cosent"
+    elif teacher and loss not in ("mse", "margin_mse"):
+        surplus = "a --teacher; leave it out, or give --loss=mse or margin_mse"
+    if surplus:
+        raise UserError(f"'{path}': --loss={loss} does not read {surplus}")

@@ -29,10 +29,6 @@ _HEAD_CHARACTERS = 1 << 16
 # A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
 _CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
 _QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
-# Names with the same separator between all of them. A line with a blank is more likely a text than a header.
-_NAMES = re.compile(r"\w+([^\w\s]+)\w+(?:\1\w+)*")
-# A training file is read twice, for its classes and for its rows.
-_WARNED: set[Path] = set()
 
 
 class DataRow(NamedTuple):
@@ -59,7 +55,6 @@ class Table(NamedTuple):
         if missing:
             # The only difference may be an invisible mark or a blank.
             there = ", ".join(map(repr, self.columns))
-            fix = other_separator(self.columns) or fix
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {fix}")
         return self._replace(rows=self._having(columns))
 
@@ -89,8 +84,6 @@ def read_table(
     rows = _filled(_cells(path, encoding, published))
     if header is None:
         _, header = next(rows, (0, ()))
-        if any("\r" in name for name in header):
-            raise _carriage_return(path, 1)
     return _table(path, header, _rows(path, rows, header, skip_broken))
 
 
@@ -125,9 +118,10 @@ def _cells(path: Path, encoding: str | None, published: bool) -> Iterator[tuple[
             yield start, cells
             start = reader.line_num + 1 + skipped
     except csv.Error as error:
+        what = f"not CSV ({error}); quote a cell that holds a quote"
         if "new-line character" in str(error):
-            raise _carriage_return(path, start) from error
-        raise UserError(f"'{path}' line {start}: not CSV ({error}); quote a cell that holds a quote") from error
+            what = "a carriage return (CR) stands alone; make line ends LF, or take it out of the cell"
+        raise UserError(f"'{path}' line {start}: {what}") from error
 
 
 def _format(path: Path, encoding: str | None) -> tuple[str, bool, int]:
@@ -150,15 +144,7 @@ def _format(path: Path, encoding: str | None) -> tuple[str, bool, int]:
         separator = next((one for one in (separator, *_SEPARATORS) if _fits(head, one)), separator)
     is_quoted, skipped = True, int(named is not None)
     if separator == "\t":
-        is_quoted, doubtful = _tab_quotes(itertools.islice(read_lines(path, encoding), skipped, None))
-        if doubtful and path not in _WARNED:
-            _WARNED.add(path)
-            logging.warning(
-                "'%s' line %d: a cell begins and ends with a quotation mark; marks are read as text, since no cell "
-                'shows that they are not, as one with "" or a tab in it would',
-                path,
-                doubtful + skipped,
-            )
+        is_quoted = _tab_quotes(itertools.islice(read_lines(path, encoding), skipped, None))
     return separator, is_quoted, skipped
 
 
@@ -171,50 +157,33 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
     return len(header) > 1 and len(row) in (len(header), 0)
 
 
-def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
-    """Returns whether quotation marks quote, and the first line whose marks may be either, or 0."""
-    width, doubtful, is_quoted = 0, 0, False
-    row: list[tuple[int, str]] = []
+def _tab_quotes(lines: Iterable[str]) -> bool:
+    """Returns whether quotation marks quote: all are as pandas writes them, and some are needed."""
+    width, is_quoted = 0, False
+    row: list[str] = []
 
     def first_and_marked() -> Iterator[str]:
-        for number, line in enumerate(lines, 1):
+        for line in lines:
             if row or '"' in line or not (width or line.isspace()):
-                row.append((number, line))
+                row.append(line)
                 yield line
 
     try:
         for cells in csv.reader(first_and_marked(), delimiter="\t"):
-            text = "".join(line for _, line in row)
+            text = "".join(row)
             # All names are quoted.
             is_quoted |= not width and text.count('"') >= 2 * len(cells)
             width = width or len(cells)
             if '"' in text:
                 if not _QUOTED_ROW.fullmatch(text) or len(cells) != width:
-                    return False, 0
+                    return False
                 # Marks that are text would be single, or leave lines of other lengths.
                 is_quoted |= any('"' in cell for cell in cells)
                 is_quoted |= any(line.count("\t") + 1 != width for line in text.split("\n") if line)
-                doubtful = doubtful or row[0][0]
             row.clear()
     except csv.Error:
-        return False, 0
-    return is_quoted, 0 if is_quoted else doubtful
-
-
-def other_separator(columns: Sequence[str]) -> str:
-    """Returns a remedy if a header of one column seems to use another separator, else "".
-
-    >>> other_separator(["text^label"])
-    "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
-    >>> other_separator(["The film isn't bad."])
-    ''
-    """
-    if len(columns) != 1:
-        return ""
-    if known := next((one for one in _SEPARATORS if one in columns[0]), ""):
-        return f"{known!r} splits the header, but not the first row into as many columns; fix that row"
-    found, (*names, last) = _NAMES.fullmatch(columns[0].strip()), _SEPARATORS.values()
-    return f"if {found[1]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""
+        return False
+    return is_quoted
 
 
 def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -228,12 +197,6 @@ def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[s
             yield from ((before, [""]) for before in blank)
         width, blank = width or len(cells), []
         yield number, cells
-
-
-def _carriage_return(path: Path, line: int) -> UserError:
-    return UserError(
-        f"'{path}' line {line}: a carriage return (CR) stands alone; make line ends LF, or take it out of the cell"
-    )
 
 
 def _rows(
@@ -250,7 +213,7 @@ def _rows(
         else:
             raise UserError(
                 f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
-                + (other_separator(header) or "fix the row")
+                "fix the row"
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])

@@ -12,40 +12,30 @@ from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertS
 from albert_tf.compression import distillation
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
-from albert_tf.compression.taught import taught
 from albert_tf.compression.text import make_rows, task_of
-from albert_tf.index import identity
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
-from tests.albert_tf.refusals import assert_refused, changed, lines
+from tests.albert_tf.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-# For each run of `straight` whose teacher was asked once, and what it said stored.
-STORED = []
-
-
 @pytest.fixture(scope="module")
 def straight(settings, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distillation, "taught", lambda *given: STORED.append(1) or taught(*given))
-        return running.run(changed(settings, f"--output_dir={tmp_path_factory.mktemp('straight')}"))
+    return running.run(changed(settings, f"--output_dir={tmp_path_factory.mktemp('straight')}"))
 
 
 def test_an_ordinary_model_folder_and_its_report(straight, settings):
     loaded = load(straight)
-    assert loaded.task == {"distilled_from": identity(load(settings.model))}
+    assert loaded.task == {"distilled_from": load(settings.model).identity()}
     config = loaded.model.encoder.config
     assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
     assert loaded.predict(["a fine film"]).shape == (1, 16)
     report = report_of(straight)
     assert report["parameters"]["compressed"] == loaded.model.count_params() < report["parameters"]["as it is"]
     assert report["likeness"]["untrained"] < report["likeness"]["trained"] < 1
-    assert STORED and not list((straight / "text_phase").glob("taught.*"))
 
 
 def test_a_teacher_with_dropout_is_known_again_by_its_weights():
@@ -59,29 +49,16 @@ def test_a_teacher_with_dropout_is_known_again_by_its_weights():
 
 
 @pytest.mark.slow
-def test_words_and_relations_of_a_pretrained_model_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
+def test_words_of_a_pretrained_model_and_fewer_pieces(settings, tokenizer, tmp_path):
     teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
-    flags = f"--model={teacher} --output_dir={tmp_path}/out --relations_weight=1"
-    flags += " --num_train_steps=3 --save_checkpoints_steps=3 --vocab_from=corpus --map_states --block=best"
+    flags = f"--model={teacher} --output_dir={tmp_path}/out"
+    flags += " --num_train_steps=3 --save_checkpoints_steps=3 --vocab_from=corpus"
     folder = running.run(changed(settings, flags))
     loaded = load(folder)
     assert isinstance(loaded.model, AlbertPretrainer)
-    assert "relations,words" in (folder / "text_phase" / "history.csv").read_text().splitlines()[0]
+    assert "states,words" in (folder / "text_phase" / "history.csv").read_text().splitlines()[0]
     assert not set(UNREAD) & set(loaded.tokenizer.pieces) and set(WORDS) <= set(loaded.tokenizer.pieces)
     assert loaded.model.encoder.config.vocab_size == loaded.tokenizer.vocab_size < len(PIECES)
-
-
-@pytest.mark.parametrize(("gigabytes", "asked"), [(0, 0), (1, 1)])
-def test_what_a_teacher_says_is_stored_where_there_is_room(settings, gigabytes, asked, monkeypatch):
-    stored = []
-    monkeypatch.setattr(distillation, "taught", lambda *given: stored.append(given))
-    run = object.__new__(distillation.TextDistillation)
-    rows = FeatureRows({"input_ids": RaggedArray(np.ones(256, "int32"), np.arange(0, 257, 8))}, {}, 0)
-    run.settings, run.devices, run.config = changed(settings, f"--cache_gb={gigabytes}"), Devices(), CONFIG
-    run.lesson, run.states = SimpleNamespace(train=rows, teacher=None), [0, 1]
-    run.model, run.folder = SimpleNamespace(lessons=["vectors", "states"]), None
-    monkeypatch.setattr(run, "facts", lambda: {"teacher_sha256": "", "train_sha256": ""})
-    assert (run._taught_rows() is rows) == (not asked) and len(stored) == asked
 
 
 def test_after_each_block_of_a_layer_there_is_a_state_to_learn(settings, tokenizer, tmp_path):
@@ -97,9 +74,7 @@ embedder | --output_dir=MODEL => is the folder of --model, which would be lost
 embedder | --embedding_size=0 --plan=none --lora_rank=16 => nothing of .* would become smaller: give --embedding_size
 embedder | --train_batch_size=60 --gradient_accumulation_steps=4 --held_out_rows=21 => a batch of .* rows in 4 par
 embedder | --held_out_rows=500 => different texts are too few to hold out 500
-embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25.*--model=longer
-pre-norm | --relations_weight=1 => --relations_weight=1 compares the values
-classifier | --states_weight=0 => can teach has a weight; give --states_weight=1
+embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25
 bare | => holds no tokenizer; put its vocabulary
 """
 
@@ -109,8 +84,7 @@ def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, line):
     (of, _, line), folder = line.partition(" | "), Path(settings.model)
     if of != "embedder":
         (folder := tmp_path / "model").mkdir()
-        encoder = AlbertEncoder(CONFIG.replace(norm_position="pre" if of == "pre-norm" else "post"))
-        write(folder, AlbertClassifier(encoder, 2) if of == "classifier" else encoder, tokenizer)
+        write(folder, AlbertEncoder(CONFIG), tokenizer)
     if of == "bare":
         (folder / "albert_tokenizer.json").unlink()
         (folder / "vocab.txt").unlink()
@@ -132,27 +106,23 @@ def test_no_model_is_lost_in_its_folder(settings, straight, tmp_path):
         assert (folder / "model.keras").read_bytes() == before
 
 
-def test_a_model_teaches_what_it_is_used_for(settings):
+def test_a_model_teaches_what_it_is_used_for():
     encoder, relative = AlbertEncoder(CONFIG), AlbertEncoder(CONFIG.replace(position_type="relative"))
-    walk = CONFIG.replace(sharing="all", equilibrium_solver="fixed_point", equilibrium_max_steps=4)
-    vectors, states = {"vectors": 1.0, "similarities": 10.0, "states": 1.0}, {"states": 1.0}
-    given = "--vectors_weight=0.5 --similarities_weight=0"
-    for teacher, flags, expected in (
-        (encoder, "", vectors),
-        (AlbertSentenceEmbedder(encoder), "", vectors),
-        (AlbertPretrainer(encoder), "", vectors | {"words": 1.0}),
-        (AlbertClassifier(encoder, 2), "", states),
-        (AlbertClassifier(encoder, 2), given, {"vectors": 0.5} | states),
-        (encoder, given, {"vectors": 0.5} | states),
+    walk = AlbertEncoder(CONFIG.replace(sharing="all", equilibrium_solver="fixed_point", equilibrium_max_steps=4))
+    vectors = {"vectors": 1.0, "similarities": 10.0}
+    for teacher, expected in (
+        (encoder, vectors | {"states": 1.0}),
+        (AlbertSentenceEmbedder(encoder), vectors | {"states": 1.0}),
+        (AlbertPretrainer(encoder), vectors | {"states": 1.0, "words": 1.0}),
+        (AlbertClassifier(encoder, 2), {"states": 1.0}),
         # A row of XLNet's has no room to predict words in.
-        (XlnetPretrainer(relative), "", vectors),
+        (XlnetPretrainer(relative), vectors | {"states": 1.0}),
+        # A model that iterates to a fixed point keeps no states.
+        (walk, vectors),
     ):
-        assert lessons_of(changed(settings, flags), teacher) == expected
-    for teacher, line in (
-        (encoder, r"--words_weight=2 => --words_weight=2\.0 needs a model with a masked-LM head"),
-        (AlbertEncoder(walk), "=> walks to an equilibrium and keeps no states; give --states_wei"),
-    ):
-        assert_refused(line, settings, lambda asked, teacher=teacher: lessons_of(asked, teacher))
+        assert lessons_of(teacher) == expected
+    with refused("can teach nothing"):
+        lessons_of(AlbertClassifier(walk, 2))
 
 
 def test_a_finished_run_is_found_again_and_a_loss_by_training_is_warned_of(

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
-from albert_tf.checkpoints.narrowing import narrow_blocks
-from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf.checkpoints.resizing import narrow_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of, keep_layers
@@ -33,7 +32,6 @@ def test_defaults_are_filled_in(encoder):
     assert cut_of(settings(), encoder) == CompressionPlan((0, 1, 2, 3), 0, "1x4", 16)
     assert cut_of(settings(embedding_size=8, layers=2, lora_rank=0), encoder) == CompressionPlan((1, 3), 8, "1x2")
     assert cut_of(settings(plan="none"), encoder) == CompressionPlan((0, 1, 2, 3))
-    assert 1 < cut_of(settings(energy=0.5), encoder).embedding_size < 12
     albert = AlbertEncoder(CONFIG.replace(sharing="all", embedding_size=8))
     assert cut_of(settings(), albert) == CompressionPlan((0, 1, 2, 3))
 
@@ -42,7 +40,6 @@ REFUSED = r"""
 --layers=5 => --layers=5 is more than the model's 4
 --plan=1x3 => runs 3 blocks, num_hidden_layers is 4
 --plan=x => is no part of a plan
---energy=0.9 --embedding_size=8 => --energy and --embedding_size both say
 --task=sst2 => --task and --data_dir belong together
 --text= => give the texts to learn from: --text='corpus/\*.txt', or --task and --data_dir
 --task=sst2 --data_dir=d => or --task and --data_dir, not both
@@ -50,7 +47,6 @@ REFUSED = r"""
 --embedding_size=17 => embedding size 17 must be from 1 to below the model's 16
 --intermediate_size=24 => intermediate size 24 must be from 1 to below the model's 24
 --embedding_size=8 --plan=none --lora_rank=2 => --lora_rank=2 is of blocks that are shared
---embedding_size=8 --plan=none --noalign => --align=False is of blocks that are shared
 factorised | --embedding_size=4 => factorised already, at 8 columns
 relative | --embedding_size=8 => without a layer norm
 """
@@ -112,24 +108,11 @@ def test_units_without_effect_are_the_ones_that_go(changes):
         kernel[[3 + number, 7]] = 0
         half.output_dense.kernel.assign(kernel)
     check(model, 22)
-    shared = compress(model, CompressionPlan((0, 1, 2, 3), 0, "1x4", 2, aligned=False))
+    shared = compress(model, CompressionPlan((0, 1, 2, 3), 0, "1x4", 2))
     (half,) = shared.halves_of("feed_forward")
     for variable in (half.output_dense.kernel, half.lora_output.a):
         variable.assign(np.where(np.arange(24)[:, None] == 5, 0, variable))
     check(shared, 23)
-
-
-def test_the_best_block_is_the_one_that_serves_best(encoder):
-    one = share_blocks(encoder, CONFIG.replace(sharing="all"), {0: 2})
-    wanted = np.array(one(FEATURES)["sequence_output"])
-
-    def likeness(model):
-        return -float(np.abs(np.array(model(FEATURES)["sequence_output"]) - wanted).max())
-
-    cut = CompressionPlan((0, 1, 2, 3), 0, "1x4", block="best", aligned=False)
-    np.testing.assert_array_equal(compress(encoder, cut, likeness)(FEATURES)["sequence_output"], wanted)
-    with pytest.raises(UserError, match="block 0 cannot take the weights of step 7"):
-        share_blocks(encoder, CONFIG.replace(sharing="all"), {0: 7})
 
 
 def test_heads_stay_and_an_embedders_pooler_goes(encoder):

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from albert_tf.tasks.glue import GLUE, glue_task
-from albert_tf.tasks.text_task import TextExample
 from tests.albert_tf.refusals import lines
 from tests.albert_tf.tiny import table
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import load_tokenizer
 
 # A file a paragraph: its task and split, then its lines, with | for a tab.
 FILES = """
@@ -189,26 +187,6 @@ def test_submissions_are_as_glue_takes_them(task, tmp_path):
     assert submissions[0].read_text().splitlines()[:2] == ["index\tprediction", f"0\t{answer}"]
 
 
-def test_an_empty_text_is_an_empty_segment(tmp_path, tiny_data):
-    """Quora's questions hold some."""
-    write(tmp_path, "qqp train\nid|qid1|qid2|question1|question2|is_duplicate\n1|2|3|Who?||0\n2|3|4|||0")
-    task, tokenizer = glue_task("qqp", str(tmp_path)), load_tokenizer(tiny_data)
-    rows = task.rows(task.read("train"), tokenizer, 32, training=True).tokens
-    cls, sep, first = tokenizer.cls_id, tokenizer.sep_id, tokenizer.encode("Who?")
-    assert [row.tolist() for row in rows["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
-    assert rows["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
-
-
-@pytest.mark.parametrize(("name", "header"), [("qqp", "id|question1|question2"), ("rte", "index|sentence1|sentence2")])
-def test_submissions_name_rows_as_the_test_file_does(tmp_path, name, header):
-    write(tmp_path, f"test\n{header}\n7|a|b\n3|c|d")
-    task = glue_task(name, str(tmp_path))
-    (tmp_path / "out").mkdir()
-    written = task.write_predictions(tmp_path / "out", "test", task.read("test"), None, np.eye(2))
-    for path in written:
-        assert [line.split("\t")[0] for line in path.read_text().splitlines()] == ["index", "7", "3"]
-
-
 def test_official_hyperparameters():
     for name, values in GLUE.items():
         own = values["defaults"]
@@ -216,15 +194,6 @@ def test_official_hyperparameters():
         assert own.num_warmup_steps < own.num_train_steps
         assert (own.albert_dropout > 0) == (name in ("qqp", "rte", "wnli"))
     assert GLUE["mnli"]["defaults"].train_batch_size == 128 and GLUE["stsb"]["defaults"].num_train_steps == 3598
-
-
-def test_scores_carry_the_fields_names():
-    examples, outputs = [TextExample(("a",), label) for label in (0, 1, 1, 0)], np.eye(2)[[0, 1, 0, 0]]
-    for name, more in (("sst2", {}), ("mrpc", {"f1": 2 / 3}), ("cola", {"matthews": 3**-0.5})):
-        assert glue_task(name, ".").score(examples, None, outputs) == pytest.approx({"accuracy": 0.75} | more)
-    numbers = [TextExample(("a", "b"), label) for label in (0.0, 2.0, 5.0)]
-    found = glue_task("stsb", ".").score(numbers, None, [np.array([x]) for x in (1.0, 2.0, 9.0)])
-    assert found["spearman"] == pytest.approx(1) and 0.9 < found["pearson"] < 1
 
 
 STSB = "stsb train/index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score/0|1|2|3|4|5|6|A|B|"

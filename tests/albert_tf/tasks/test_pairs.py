@@ -11,22 +11,23 @@ import pytest
 
 import albert_tf
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
-from albert_tf.loaded import Loaded
+from albert_tf.embeddings.mining import hard_negatives, mine
+from albert_tf.loading.loaded import Loaded
+from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.mine_negatives import MiningSettings
-from albert_tf.mining import hard_negatives, mine
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
-from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.pair_file import PairExample, keys_of, open_pairs
+from albert_tf.tasks.tables.pair_file import open_pairs
 from albert_tf.training import finetuning
-from albert_tf.training.batches import batches_per_epoch, epoch_order
+from albert_tf.training.batches import epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs, small, table
-from tests.column import Column
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.parts import Parts
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -80,17 +81,17 @@ def test_columns_and_loss_are_found(settings, line):
 # What a.csv holds, flags, and the sentence.
 REFUSED = r"""
 x,y\na,b\n | => 'a.csv' line 1: no column is the anchor; it has 'x', 'y'; give --text_column=..., or put a line of names
-anchor^positive\na^b\n | => no column is the anchor; .* if '\^' separates its columns, write commas
-anchor,y\na,b\n | => loss=multiple_negatives_ranking needs a column of a positive; it has .* give --second_text_column=
+anchor^positive\na^b\n | => no column is the anchor; it has 'anchor\^positive'
+anchor,y\na,b\n | => loss=multiple_negatives_ranking needs a column of a positive; give --second_text_column=.*; it has
 anchor,negative\na,b\n | => no column is the positive; .* give --second_text_column=
 query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; .* give --second_text_column=
 anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative; .*mine_negatives
 anchor,positive\na,b\n | --loss=cosent => --loss=cosent needs a column of scores of the pairs; give --label_column
 anchor,positive\na,b\n | --loss=mse => --loss=mse needs an embedder to learn from; give --teacher
-anchor,positive,negative\na,b,c\n | --loss=margin_mse => needs a column of margins of one negative, or give .* --teacher
-anchor,positive,negative,score\na,b,c,1\n | => --loss=cosent reads pairs, and negative has negatives; remove that column
+anchor,positive,negative\na,b,c\n | --loss=margin_mse => needs a column of margins of one negative; .* --teacher
+anchor,positive,negative,score\na,b,c,1\n | => --loss=cosent does not read the negatives of negative; remove that column
 anchor,positive,label\na,b,1\n | --loss=multiple_negatives_ranking => does not read the scores of column 'label'
-anchor,positive\na,b\n | --teacher=start --loss=multiple_negatives_ranking => learns from the rows alone; leave out
+anchor,positive\na,b\n | --teacher=start --loss=multiple_negatives_ranking => does not read a --teacher; leave it out
 anchor,positive,negative\na,b,c\nd,e,e\n | => 'a.csv' line 3: negative is the positive too; give another negative
 sentence1,sentence2,score\na,b,3\nc,d,3\n | => every pair has the score 3, of which --loss=cosent learns nothing
 anchor,positive\na,\n | => 'a.csv' line 2: positive is empty; fill it or remove the row
@@ -99,12 +100,10 @@ anchor,positive\na,b\n | --negative_columns=positive => the column 'positive' ha
 anchor,positive\na,b\na,c\n | => of 2 rows with 1 different anchors holds out none
 {"anchor": "a", "positive": "b"}\n{"anchor": "c", "positive": "d", "negative": "e"}\n | => line 1: no column 'negative'
 anchor,positive\na,b\n | --loss=mnrl => --loss=mnrl is unknown; choose one of
-anchor,positive\na,b\n | --margin=2 --loss=cosent => --margin=2.0 has no effect on --loss=cosent
-anchor,positive\na,b\nb,c\n | --margin=2 => --margin=2.0 has no effect on --loss=multiple_negatives_ranking
-anchor,positive\na,b\n | --matryoshka_dims=8,4,8 => --matryoshka_dims=8,4,8 names a width twice; leave one out
+anchor,positive\na,b\n | --temperature=2 --loss=mse => --temperature=2.0 has no effect on --loss=mse
 anchor,positive\na,b\n | --matryoshka_dims=8,x => --matryoshka_dims=8,x must be widths such as 384,128,64
 anchor,positive\na,b\n | --keep_head => --keep_head=True has no effect on --task=pairs
-anchor,positive\na,b\n | --task= --symmetric => --symmetric=True is for --task=pairs
+anchor,positive\na,b\n | --task= --loss=mse => --loss=mse is for --task=pairs
 anchor,positive\na,b\n | --task= --temperature=1 => --temperature=1.0 is for --teacher, or --task=pairs
 """
 
@@ -135,25 +134,6 @@ def test_equal_anchors_and_a_pair_in_either_order_are_on_one_side(settings, head
     assert all(len(set(groups[:, n].reshape(-1).tolist())) == 1 for n in range(20))
 
 
-def test_one_text_in_two_spellings_is_never_its_own_negative():
-    anchors = [f"é {n}" for n in range(8)] + [f"E\u0301  {n}" for n in range(8)]
-    rows = rows_of(anchors, [f"tea {n}" for n in range(16)], batch_size=8)
-    for batch in epoch_order(rows.sizes, 8, 5, 0, True, rows.keys):
-        assert len(set(batch % 8)) == 8
-
-
-def test_mining_takes_no_partner_in_the_other_order_or_another_spelling(settings, start):
-    """The passage nearest to "one of two" is a partner of it by another row."""
-    given = mining("anchor,positive")
-    write("anchor,positive\none of two,one of two\nTwo of  one,one of two\nthree of four,four\n")
-    write("passage\ntwo of one\nTWO of one\nthree\nfour of\nfive\n", "all.csv")
-    given = dataclasses.replace(given, num_negatives=1, relative_margin=0.0)
-    mine(given, open_pairs(given))
-    mined = open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0))
-    found = {one.texts[0]: one.texts[2] for one in mined.examples("train")}
-    assert found["one of two"].casefold() != "two of one"
-
-
 def numbered(count, repeats):
     """Pairs of a number and its word, each anchor and positive in so many rows."""
     numbers = [n // repeats for n in range(count)]
@@ -164,10 +144,9 @@ def rows_of(anchors, positives, **options):
     return pairs.TextPairs(Preprocessor(TOKENIZER, 16), anchors, positives, **options).rows
 
 
-@pytest.mark.parametrize("bucketed", [True, False])
-def test_no_text_is_twice_in_a_batch(bucketed):
+def test_no_text_is_twice_in_a_batch():
     rows = rows_of(*numbered(90, 3), batch_size=8)
-    first, second, again = (epoch_order(rows.sizes, 8, 5, epoch, bucketed, rows.keys) for epoch in (0, 1, 0))
+    first, second, again = (epoch_order(rows.sizes, 8, 5, epoch, rows.keys) for epoch in (0, 1, 0))
     for batches in (first, second):
         assert {len(set(rows.keys[batch].reshape(-1))) for batch in batches} == {16}
         assert len(set(batches.reshape(-1))) == batches.size >= 64
@@ -178,18 +157,6 @@ def test_no_text_is_twice_in_a_batch(bucketed):
 def test_rows_that_fill_no_batch_are_an_error():
     with pytest.raises(UserError, match=r"no 4 of 8 rows have different texts, as a batch needs; .* a lower"):
         rows_of(WORDS[:8], ["one"] * 8, batch_size=4)
-
-
-@pytest.mark.parametrize("column", [Column, iter])
-def test_columns_are_read_by_their_places(column):
-    texts, numbers = (["one of", "two", "three"], ["four", "five", "six"]), [[0.1], [0.2], [0.3]]
-    read, same = (rows_of(*map(kind, texts), targets=kind(numbers), batch_size=2) for kind in (column, list))
-    width = dict.fromkeys(read.tokens, 5)
-    np.testing.assert_equal(read.batch([0, 1, 2], width), same.batch([0, 1, 2], width))
-    # Twice as many would be two for each row.
-    for targets, words in (([0.1] * 6, "6 targets for 3 rows"), (["a"] * 3, "targets are not numbers")):
-        with pytest.raises(UserError, match=words):
-            rows_of(*texts, targets=targets)
 
 
 def test_documents_of_a_row_are_side_by_side():
@@ -265,17 +232,6 @@ def test_what_teaches_nothing_is_refused(settings, start, line):
         finetuning.finetune(changed(settings, flags))
 
 
-def test_rows_that_no_batch_takes_are_counted(caplog):
-    """One positive for many anchors: of ten rows with it a batch has one."""
-    anchors, positives = [f"anchor {n}" for n in range(12)], ["same"] * 10 + ["two", "three"]
-    rows = dataclasses.replace(
-        pairs.pair_rows(TOKENIZER, [anchors, positives], 8),
-        keys=keys_of([PairExample(row) for row in zip(anchors, positives)]),
-    )
-    assert batches_per_epoch(rows, 2) == 2
-    assert "8 of 12 rows are in no batch of an epoch" in caplog.text
-
-
 # Of rows in order, the texts of anchor and positive by number, and the ranks. The same text in another row is no better
 # answer, and another positive of the same anchor is none; a text that is better counts once.
 RANKS = """
@@ -302,11 +258,11 @@ def test_hard_negatives_are_below_the_margin_and_no_positives():
     passages = unit(0.0, 0.3, 0.1, 0.6, 0.2, 0.4)
     anchor, positive, own = unit(0.0), unit(0.2), [[4]]
 
-    def found(margin=0.0, first=0, last=100, number=2):
-        return hard_negatives(anchor, positive, passages, own, number, margin, first, last)[0]
+    def found(margin=0.0, last=100, number=2):
+        return hard_negatives(anchor, positive, passages, own, number, margin, last)[0]
 
     assert found() == [1, 5] and found(margin=0.05) == [5, 3]
-    assert found(first=1) == [5, 3] and found(number=3) == [1, 5, 3]
+    assert found(number=3) == [1, 5, 3]
     assert found(number=4) is None
     # Candidates are the nearest besides the anchor's own, as sentence-transformers counts them: here 0, 2, 1, 5 and 3.
     assert found(last=4) == [1, 5] and found(last=3) is None
@@ -336,16 +292,6 @@ def test_what_mining_would_lose_or_take_for_a_pair_is_refused(settings, start):
         mine_negatives.main(given)
 
 
-def test_an_empty_prompt_replaces_the_default_one():
-    task = pairs.PairsTask(None, PairLoss(), query_prompt="").begun_from(
-        None, {"prompts": {"all": "nine "}, "default_prompt_name": "all"}
-    )
-    rows = task.rows([PairExample(("one", "two"))], TOKENIZER, 8, training=False)
-    plain, prompted = (TOKENIZER.encode(text) for text in ("one", "nine two"))
-    assert rows.lengths[0] == len(plain) + 2 and rows.lengths_of("document_input_ids")[0] == len(prompted) + 2
-    assert task.describe()["prompts"] == {"all": "nine ", "query": ""}
-
-
 def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch):
     given = mining("question,answer")
     whole = mine(given, open_pairs(given)).read_text()
@@ -362,7 +308,7 @@ def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, star
             raise KeyboardInterrupt
         return encode(self, texts, **options)
 
-    monkeypatch.setattr(albert_tf.mining, "_CHUNK", 12)
+    monkeypatch.setattr(albert_tf.embeddings.mining, "_CHUNK", 12)
     monkeypatch.setattr(Loaded, "encode_document", counted)
     with pytest.raises(KeyboardInterrupt):
         mine(given, open_pairs(given))
@@ -374,9 +320,10 @@ def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, star
 
 def test_mining_keeps_negatives_that_are_there_and_leaves_no_files(settings, start, capsys):
     given = mining("anchor,positive,negative_1", text_column="anchor")
-    # One of a killed run on other texts, and one that is none.
-    for name in (f".mined.csv.{'0' * 16}.passages.f32", ".mined.csv.other.f32"):
-        Path(name).write_bytes(bytes(8))
+    # Of a killed run on other texts.
+    parts = Parts(files.make_output_dir(".mined.csv.parts"))
+    parts.claim({"documents": "0"})
+    parts.finish("documents-0", {}, [])
     mine_negatives.main(given)
     assert Path("mined.csv").read_text().startswith("anchor,positive,negative_1,negative_2,negative_3\n")
     # What is proposed next reads the same columns, and writes elsewhere than into the model's folder.
@@ -384,4 +331,4 @@ def test_mining_keeps_negatives_that_are_there_and_leaves_no_files(settings, sta
     assert said in capsys.readouterr().err
     rows = list(open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0)).examples("train"))
     assert rows and all(one.texts[2] == "one of two" and len(set(one.texts)) == 4 for one in rows)
-    assert [path.name for path in start.parent.glob(".*")] == [".mined.csv.other.f32"]
+    assert not list(start.parent.glob(".*"))

@@ -1,23 +1,17 @@
 """Rows in memory and on disk, their padding, length buckets and weights."""
 
 import errno
-import hashlib
 import os
-import tracemalloc
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.tasks import rows as rows_file
-from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, padded_length, store, weigh
-from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training.batches import POOL, epoch_order, evaluation_batches, training_batches
-from albert_tf.training.preparation import digest
+from albert_tf.training.batches import POOL, epoch_order, training_batches
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 
@@ -44,10 +38,9 @@ def rows_of(lengths):
     return FeatureRows(tokens, {"label": np.arange(len(lengths), dtype=np.int32)}, pad_id=0, target="label")
 
 
-@pytest.mark.parametrize("bucketed", [True, False])
-def test_an_epoch_has_every_row_at_most_once_and_differs_from_the_next(bucketed):
+def test_an_epoch_has_every_row_at_most_once_and_differs_from_the_next():
     lengths = np.random.default_rng(0).integers(3, 60, 1003)
-    first, again, second = (epoch_order(lengths, 8, 1, epoch, bucketed) for epoch in (0, 0, 1))
+    first, again, second = (epoch_order(lengths, 8, 1, epoch) for epoch in (0, 0, 1))
     assert first.shape == (125, 8) and len(np.unique(first)) == 1000
     np.testing.assert_array_equal(first, again)
     assert (first != second).any() and set(range(1003)) - set(first.ravel()) != set(range(1003)) - set(second.ravel())
@@ -55,8 +48,8 @@ def test_an_epoch_has_every_row_at_most_once_and_differs_from_the_next(bucketed)
 
 def test_bucketed_batches_are_of_like_length_and_in_no_order():
     lengths = np.random.default_rng(0).integers(3, 60, 8 * POOL * 4)
-    spread = {flag: np.ptp(lengths[epoch_order(lengths, 8, 1, 0, flag)], axis=1).mean() for flag in (True, False)}
-    assert spread[True] < spread[False] / 10
+    # Of 8 rows in any order it is about 44.
+    assert np.ptp(lengths[epoch_order(lengths, 8, 1, 0)], axis=1).mean() < 4
     means = lengths[epoch_order(lengths, 8, 1, 0)].mean(axis=1)
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
 
@@ -74,25 +67,8 @@ def test_padding_fixed_length_and_fewer_rows_than_a_batch():
     features, labels = rows.batch([1, 0], 8)
     assert features["input_mask"].tolist() == [[1] * 5 + [0] * 3, [1] * 3 + [0] * 5]
     assert (features["input_ids"] == 7 * features["input_mask"]).all() and labels.tolist() == [1, 0]
-    for size, bucketed, shape in ((2, False, (2, 32)), (8, True, (2, 6))):
-        features, labels = next(iter(training_batches(rows, size, 32, seed=0, bucketed=bucketed)))
-        assert features["input_ids"].shape == shape and sorted(labels) == [0, 1]
-
-
-def test_evaluation_has_every_row_once():
-    batches = list(evaluation_batches(rows_of([3, 30, 5, 9, 12]), 2, 32))
-    assert sorted(index for indices, _ in batches for index in indices) == [0, 1, 2, 3, 4]
-    assert [features["input_ids"].shape for _, features in batches] == [(2, 30), (2, 10), (1, 4)]
-
-
-def test_shapes_are_few_where_each_is_compiled_or_a_gpu_has_them(monkeypatch):
-    def columns(**options):
-        dataset = training_batches(rows_of([4, 5, 6]), 8, 32, seed=0, **options).take(1)
-        return next(dataset.as_numpy_iterator())[0]["input_ids"].shape[1]
-
-    assert columns() == 6 and columns(jit_compile=True) == 8
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] * (kind == "GPU"))
-    assert columns() == 8
+    features, labels = next(iter(training_batches(rows, 8, 32, seed=0)))
+    assert features["input_ids"].shape == (2, 6) and sorted(labels) == [0, 1]
 
 
 def numbered_rows(first: int, last: int, lead: tuple[int, ...] = ()) -> FeatureRows:
@@ -115,46 +91,6 @@ def test_batches_are_those_of_rows_in_memory_bit_for_bit_after_any_batch(lead, m
     resumed = training_batches(kept, 8, 64, 3, first_batch=15).take(10).as_numpy_iterator()
     for expected, found in zip(list(straight)[15:], resumed, strict=True):
         keras.tree.map_structure(lambda *pair: np.testing.assert_array_equal(*pair, strict=True), expected, found)
-
-
-def test_the_digest_is_what_runs_of_before_wrote_down():
-    """Which held all rows in memory and gave the hash each row's bytes."""
-    held, state = numbered_rows(0, 103), hashlib.sha256()
-    for name in sorted(held.tokens):
-        state.update(b"".join(row.tobytes() for row in held.tokens[name]))
-    state.update(held.lengths.tobytes() + held.values["label"].tobytes())
-    assert digest(stored(103, 10)) == state.hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "wrong", "message"),
-    [
-        ("regression", [f"{'a loop ' * n}it is {n}\t{n}.5" for n in range(11)], "it\tno", "label 'no' is not a number"),
-        ("tagging", [f"{'a ' * n}loop\t{'O ' * n}B-x" for n in range(11)], "a b\tO", "2 words but 1 tags"),
-    ],
-)
-def test_what_may_be_large_is_read_example_by_example(name, rows, wrong, message, tmp_path):
-    """So what is wrong with the last line is found after all others were given."""
-    (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows, wrong]) + "\n")
-    task = create_task(FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x"))
-    examples = task.stream("train")
-    assert len([next(examples) for _ in rows]) == 11
-    with pytest.raises(UserError, match=f"line 13: {message}"):
-        next(examples)
-
-
-def test_ten_times_the_rows_take_no_more_memory():
-    def peak(rows):
-        tracemalloc.start()
-        kept = stored(rows, 500)
-        assert len(kept) == rows and kept.tokens["input_ids"][rows - 1][0] == rows - 1
-        try:
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    # Of a row stay its place and its label; held in memory one is some 400 bytes.
-    assert peak(20_000) - peak(2_000) < 18_000 * 40
 
 
 def test_no_rows_and_no_room_are_named(monkeypatch, tmp_path):

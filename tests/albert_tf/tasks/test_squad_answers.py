@@ -72,12 +72,6 @@ def test_finds_what_brute_force_finds(seed, sizes, joint):
         assert found[number].null_odds == pytest.approx(min(odds) - of_best, rel=1e-5)
 
 
-def test_threshold_decides():
-    answers = Answers([Candidate("a", -1.0)], null_odds=0.5)
-    assert [answers.text(one) for one in (None, 0.5, 0.4)] == ["a", "a", ""]
-    assert Answers([], null_odds=-9.0).text(None) == ""
-
-
 @given(seed=st.integers(0, 10**6), models=st.integers(1, 4), joint=st.booleans())
 def test_an_ensemble_averages_over_the_models_that_proposed_a_span(seed, models, joint):
     rng = np.random.default_rng(seed)
@@ -145,7 +139,7 @@ def scored(written, tmp_path):
     data = {"d": [first, second], "one": [first], "other": [second._replace(id="7")]}
     for name, examples in (data | {"more": [first, second, first._replace(id="3")]}).items():
         squad_file(tmp_path / f"{name}.json", examples)
-    return ScoreSettings(f"{tmp_path}/d.json", str(predictions), str(odds))
+    return ScoreSettings(data=f"{tmp_path}/d.json", predictions=str(predictions), null_odds=str(odds))
 
 
 def test_score_squad(scored, tmp_path, capsys):
@@ -163,7 +157,6 @@ WRONG = r"""
 --data=TMP/one.json => --null_odds is for version 2.0
 --data=TMP/other.json => answers no question
 --data=TMP/none.json => cannot read
---version=3 => --version=3 is unknown
 """
 
 

@@ -58,7 +58,7 @@ WRONG = r"""
 {"data": [{"paragraphs": [{"qas": []}]}]} => data\[0\].paragraphs\[0\] has no text 'context'
 | {"question": "x"} | => qas\[0\] has no text 'id'
 | {"id": "7", "question": "x"} | => \(question '7'\) has no list 'answers'
-| {"id": "q", "question": "x", "answers": [{"text": "a", "answer_start": "3"}]} | => answer_start '3' is not a whole nu
+| {"id": "q", "question": "x", "answers": [{"text": "a", "answer_start": "3"}]} | => answer_start '3', which is not
 | {QUESTION}, {QUESTION} | => qas\[1\] repeats question id 'q'
 | {QUESTION, "is_impossible": true} | => is_impossible and has answers
 { => not JSON
@@ -82,12 +82,6 @@ def test_no_file_and_what_is_no_list_of_ids(tmp_path):
     for read, message in ((read_squad, "cannot read"), (read_ids, "list of question ids")):
         with pytest.raises(UserError, match=message):
             read(tmp_path / ("ids.json" if read is read_ids else "none.json"))
-
-
-def test_half_a_character_does_not_stop_the_tokenizer(tmp_path, tokenizer):
-    path = tmp_path / "dev.json"
-    path.write_text(file_of(f"{{{QUESTION}}}", r"Rome was not built\ud800 in"))
-    assert len(make_rows(read_squad(path), tokenizer, 32, training=True)) == 1
 
 
 texts = st.lists(
@@ -172,27 +166,12 @@ def test_rows_are_cls_question_sep_window_sep(tokenizer):
     assert sorted(starts) == list(range(len(passage)))
 
 
-def test_chinese_by_wordpiece():
-    chinese = wordpiece("罗 马 不 是 一 天 建 成 的 。 ro ##me built ##s 1 ##9 ,")
-    context = "罗马不是一天建成的。Rome builts 19, x"
-    for answer in ("罗马", "一天", "。", "Rome", "builts 19", "x"):
-        rows = make_rows([example(answer, context)], chinese, 40, training=True)
-        assert rebuilt(rows, [example(answer, context)], 0) == answer
-
-
-def test_an_answer_that_no_token_holds_is_counted(tokenizer):
-    rows = make_rows([example("\u200b", "Rome \u200b was")], tokenizer, 32, training=True)
-    assert rows.unaligned == 1 and rows.values["is_impossible"].tolist() == [1]
-    empty = make_rows([SquadExample("e", "what?", "", ())], tokenizer, 32, training=True)
-    assert empty.size.tolist() == [0] and empty.values["is_impossible"].tolist() == [1]
-
-
 def test_what_cannot_be_framed(tokenizer):
     with pytest.raises(UserError, match="give 8 at least"):
         make_rows([example("Rome")], tokenizer, 7, training=False)
     for start, message in (
         (None, "question 'x' has no answer_start"),
-        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix it"),
+        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix the file"),
         (-1, "answer_start -1 points at"),
     ):
         wrong = [SquadExample("x", "?", CONTEXT, (GoldAnswer("Rome", start),))]

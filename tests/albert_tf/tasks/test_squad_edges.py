@@ -61,8 +61,8 @@ def test_all_misplaced_answers_are_counted_and_five_are_named(tmp_path):
         SquadTask("squad1", str(tmp_path)).read("train")
     named = "; ".join(f"question 'q{n}': answer_start 7 points at ' ann', not at 'anna'" for n in range(2, 6))
     assert str(error.value) == (
-        f"'{tmp_path}/train-v1.1.json': 8 answers are misplaced, the first five: question 'q1': answer_start 0 points "
-        f"at 'mail', not at 'anna'; {named}; fix them, or name the questions in --exclude_ids"
+        f"'{tmp_path}/train-v1.1.json': 8 answers are misplaced, such as these: question 'q1': answer_start 0 points "
+        f"at 'mail', not at 'anna'; {named}; fix the file, or name the questions in --exclude_ids"
     )
     (tmp_path / "wrong.json").write_text(json.dumps([f"q{n}" for n in range(1, 9)]))
     assert len(SquadTask("squad1", str(tmp_path), "", str(tmp_path / "wrong.json")).read("train")) == 1
@@ -73,7 +73,7 @@ def test_all_misplaced_answers_are_counted_and_five_are_named(tmp_path):
 
 def test_a_file_in_another_encoding_is_called_what_it_is(tmp_path):
     path = tmp_path / "dev-v1.1.json"
-    for encoding, name in (("cp1252", "such as Latin-1 or Windows-1252"), ("utf-16", "UTF-16 text")):
+    for encoding, name in (("cp1252", "iconv -f cp1252"), ("utf-16", "UTF-16 text")):
         path.write_bytes('{"data": "le café était fermé"}'.encode(encoding))
         with pytest.raises(UserError, match=f"is not JSON in UTF-8: it is .*{name}"):
             read_squad(path)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
 from albert_tf.tasks.squad.scorer import (
-    best_threshold,
     evaluate_v1,
     evaluate_v2,
     exact,
@@ -65,20 +64,6 @@ def test_v2_by_hand():
         evaluate_v2(examples, {})
 
 
-def test_v2_turns_answers_above_the_threshold_into_none():
-    examples = [question("1", "car"), question("2"), question("3")]
-    predictions, odds = {"1": "car", "2": "car", "3": "car"}, {"1": -3.0, "2": 2.0, "3": 0.5}
-    at_default = evaluate_v2(examples, predictions, odds)
-    assert (at_default["exact"], at_default["best_exact"], at_default["best_exact_thresh"]) == (200 / 3, 100.0, -3.0)
-    assert list(at_default) == [
-        *("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1"),
-        *("NoAns_total", "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"),
-    ]
-    assert evaluate_v2(examples, predictions, odds, threshold_of_best_f1(examples, predictions, odds))["f1"] == 100.0
-    # The threshold itself is answered.
-    assert evaluate_v2(examples, predictions, odds, threshold=0.5)["exact"] == 200 / 3
-
-
 @given(st.integers(0, 10**6), st.integers(1, 8))
 def test_no_threshold_does_better_than_the_best(seed, count):
     # An answer of articles alone counts as given in the search and as none in the scores, in the official script too.
@@ -92,20 +77,6 @@ def test_no_threshold_does_better_than_the_best(seed, count):
     for name in ("exact", "f1"):
         assert math.isclose(found[f"best_{name}"], max(one[name] for one in tries), abs_tol=1e-9)
     assert math.isclose(found["f1"], found["best_f1"], abs_tol=1e-9)
-
-
-def test_the_threshold_kept_lies_between_two_questions():
-    examples, predictions = [question("1", "car"), question("2"), question("3")], dict.fromkeys("123", "car")
-    assert threshold_of_best_f1(examples, predictions, {"1": -3.0, "2": 2.0, "3": 1.0}) == -1.0
-    assert threshold_of_best_f1(examples[:1], {"1": "car"}, {"1": 4.0}) == 4.5
-    assert threshold_of_best_f1(examples[1:], predictions, {"2": 2.0, "3": 1.0}) < -1e29
-
-
-def test_threshold_search_starts_from_answering_nothing():
-    examples = [question("1", "car"), question("2")]
-    assert best_threshold(examples, {"1": "bus", "2": "bus"}, {"1": 0, "2": 0}, {"1": 1.0, "2": 2.0}) == (50.0, None)
-    odds = {"1": 1.0, "2": 2.0}
-    assert evaluate_v2(examples, {"1": "bus", "2": "bus"}, odds)["best_f1_thresh"] == 0.0
 
 
 def test_sums_are_plain_double_precision():

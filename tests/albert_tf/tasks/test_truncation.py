@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-import albert_tf.answers
+from albert_tf.loading import answers
 from albert_tf.tasks.race import RaceExample, RaceTask
-from albert_tf.tasks.rows import store, text_rows
-from albert_tf.tasks.squad.data import SquadExample
-from albert_tf.tasks.squad.windows import make_rows
+from albert_tf.tasks.rows import text_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
-from tfrecords.answers.truncation import Truncation, truncation_line
+from tfrecords.answers.truncation import Truncation
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 SHORT, LONG = "a good film", "good film " * 20
@@ -29,7 +27,7 @@ MAKERS = {
     "tags": lambda limit: tagged_rows(
         [TaggedExample(text.split(), [0] * len(text.split())) for text in TEXTS], TOKENIZER, limit, training=True
     ),
-    "masks": lambda limit: albert_tf.answers._masked_rows(TOKENIZER, ["[MASK] " + text for text in TEXTS], limit),
+    "masks": lambda limit: answers._masked_rows(TOKENIZER, ["[MASK] " + text for text in TEXTS], limit),
 }
 
 
@@ -42,18 +40,3 @@ def test_what_is_cut_is_counted(maker):
     assert cut.truncation == expected and expected.truncated_texts
     # [CLS] and [SEP] are no tokens of the texts.
     assert whole.truncation.tokens < sizes.sum()
-
-
-def test_of_a_question_alone_something_is_cut():
-    examples = [SquadExample(str(n), question, LONG, ()) for n, question in enumerate((SHORT, LONG))]
-    rows = make_rows(examples, TOKENIZER, 24, training=False, doc_stride=4, max_query_length=5)
-    assert rows.truncation == Truncation(2, 1, 3 + 40 + 2 * 40, 35)
-
-
-def test_chunks_are_counted_together():
-    rows = store(MAKERS["texts"](limit) for limit in (16, 200))
-    assert rows.truncation == Truncation(6, 1, 2 * 43, 26)
-    assert rows.truncation.shares() == {"truncated_texts": 1 / 6, "truncated_tokens": 26 / 86}
-    assert truncation_line({"train": rows.truncation, "dev": Truncation()}) == (
-        "truncated: train 16.67% of 6 texts (30.23% of their tokens), dev 0.00% of 0 texts (0.00% of their tokens)"
-    )

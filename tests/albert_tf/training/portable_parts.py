@@ -96,8 +96,7 @@ def regularized():
 def student():
     model = TextStudent(
         AlbertPretrainer(CONFIG, pair_task=None),
-        {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "relations": 1.0, "words": 1.0},
-        map_states=True,
+        {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "words": 1.0},
     )
     model.learn_from(AlbertPretrainer(CONFIG, pair_task=None), [0, 1])
     return model

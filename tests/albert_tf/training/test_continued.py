@@ -7,16 +7,15 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertPretrainer
+from albert_tf import AlbertConfig
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.conversion import convert
-from albert_tf.loading import load
+from albert_tf.loading.conversion import convert
+from albert_tf.loading.load import load
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.start import load_pretraining_start
-from tests.albert_tf.refusals import assert_refused
 from tests.albert_tf.training.classes import begun
 from tfrecords.base.errors import UserError
 
@@ -83,30 +82,6 @@ def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(tiny_s
         started(num_hidden_layers=3)
 
 
-def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
-    model, start = load(tiny_run).model, tmp_path / "start"
-    small = AlbertPretrainer(type(model.encoder)(model.encoder.config.replace(vocab_size=400)))
-    settings = dataclasses.replace(settings, init_from=str(start), output_dir=str(tmp_path / "run"))
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{number}" for number in range(495))]
-    for one, vocabulary, said in (
-        (small, "", r"\(500 pieces, and the model's table has 400 rows\)"),
-        (model, "\n".join(pieces) + "\n", "made with another vocabulary than"),
-    ):
-        save_official(one, start)
-        if vocabulary:
-            (start / "vocab.txt").write_text(vocabulary)
-        with pytest.raises(UserError, match=said):
-            pretraining.pretrain(settings)
-        shutil.rmtree(start)
-    assert not (tmp_path / "run").exists()
-
-
-def test_neither_weights_nor_a_configuration(settings):
-    assert_refused(
-        r"--init_from= => --config=\.\.\. to start from scratch, or --init_from", settings, pretraining.pretrain
-    )
-
-
 def test_a_fine_tuned_model_goes_on_with_its_head_where_that_is_asked_for(class_settings, finetuned):
     kernels = []
     for keep in (True, False):
@@ -125,10 +100,10 @@ def test_rows_longer_than_the_weights_take_name_the_command_that_helps(tiny_sett
         config = str(tmp_path / "config.json")
         AlbertConfig.from_json(tiny_settings.config).replace(max_position_embeddings=64).to_json(config)
     with pytest.raises(
-        UserError, match=r"64 tokens long, the model takes at most 48; .* and then --init_from"
+        UserError, match=r"64 tokens long, the model takes at most 48; .* and then give the folder longer"
     ) as raised:
         load_pretraining_start(str(tiny_run), config, records, length=64)
-    command = re.search(r"python -m albert_tf.convert_checkpoint (.*), and then --init_from=longer", str(raised.value))
+    command = re.search(r"python -m albert_tf.convert_checkpoint (.*), and then give", str(raised.value))
     flags = dict(part.removeprefix("--").split("=") for part in command[1].split())
     output = tmp_path / flags["output"]
     convert(flags["input"], output, flags["to"], count=int(flags["max_positions"]))

@@ -16,7 +16,6 @@ from albert_tf import (
     run_finetuning,
 )
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training import pictures
 from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.tiny import graphs, small
 from tfrecords.base import files
@@ -84,10 +83,12 @@ def test_a_file_is_answered_as_predict_does_and_measured_written_and_drawn(tmp_p
         assert np.sum(found["confusion"]) == len(right)
     if task in ("classification", "sst2"):
         assert labels == NAMES.get(task, ["no", "yes"]) * 4 and baseline["accuracy"] == 0.5
-    (picture,) = folder.glob("*.png")
-    assert picture.read_bytes()[:4] == b"\x89PNG"
     printed = capsys.readouterr().out
-    assert f"wrote {picture}" in printed and "baseline" in printed and "truncated: neu.csv" in printed
+    assert "baseline" in printed and "truncated: neu.csv" in printed
+    pictures = list(folder.glob("*.png"))
+    assert len(pictures) == (task not in ("multilabel", "regression"))
+    for picture in pictures:
+        assert picture.read_bytes()[:4] == b"\x89PNG" and f"wrote {picture}" in printed
 
 
 # What `predict` gives for a text, as a file says it.
@@ -122,19 +123,6 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
     AlbertEncoder(CONFIG).save(tmp_path / "run" / "model.keras")
     with pytest.raises(UserError, match="holds an AlbertEncoder; --data_file is for models that give texts classes"):
         run_evaluation.main(changed(settings, "--text_column=Satz"))
-    (tmp_path / "run" / "task.json").write_text('{"kind": "spans"}')
-    with pytest.raises(UserError, match="the model answers spans; --data_file is for models of classification"):
-        run_evaluation.main(settings)
-
-
-def test_curves_and_matrices_of_many_names_are_drawn(tmp_path):
-    random, names = np.random.default_rng(0), [f"class {number}" for number in range(40)]
-    labels, guesses = random.integers(0, 40, (2, 500))
-    counts = pictures.confusion(labels, guesses, 40)
-    assert counts.sum() == 500 and counts[labels[0], guesses[0]] > 0
-    pictures.draw_classes(tmp_path / "a.png", names, counts, random.normal(size=(500, 40)), labels)
-    pictures.draw_labels(tmp_path / "b.png", names, random.normal(size=(500, 40)), random.random((500, 40)) < 0.2)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "b.png"}
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +152,7 @@ def test_a_run_on_one_file_ends_with_metric_and_baseline_and_again_with_the_same
     assert "baseline: accuracy 0.5, macro_f1 0.3333 (always 'n')" in printed
     task, run = (files.read_json(f"{from_file.output_dir}/{name}.json") for name in ("task", "run"))
     assert task["task"] == "classification" and task["metrics"]["accuracy"] == 1.0
-    assert (run["label_column"], run["split_seed"]) == ("Stimmung", 0)
-    with pytest.raises(UserError, match=r"^give another --output_dir.*split_seed=0 \(now 1\)"):
-        run_finetuning.main(changed(from_file, "--split_seed=1"))
+    assert run["label_column"] == "Stimmung"
 
 
 def test_without_rows_held_out_it_is_said_that_nothing_was_measured(from_file, tmp_path, capsys):
@@ -176,8 +162,3 @@ def test_without_rows_held_out_it_is_said_that_nothing_was_measured(from_file, t
     assert "nothing was measured, as --dev_fraction=0 holds no row out; python -m albert_tf.run_evaluation" in printed
     with pytest.raises(UserError, match=r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
         run_finetuning.main(changed(from_file, f"--dev_fraction=0 --early_stopping=1 --output_dir={tmp_path}/other"))
-
-
-def test_a_model_that_is_no_better_than_one_answer_is_told_so(from_file, tmp_path, capsys):
-    run_finetuning.main(changed(from_file, f"--num_train_steps=1 --learning_rate=1e-9 --output_dir={tmp_path}/run"))
-    assert "(always 'n'); the model is no better: train longer (--num_train_epochs)" in capsys.readouterr().out

@@ -1,20 +1,16 @@
 """Fine-tuning: weights and vocabularies that it starts from, and tasks of every kind."""
 
 import dataclasses
-import shutil
 
-import numpy as np
 import pytest
 
-from albert_tf.checkpoints import save_huggingface, save_official
-from albert_tf.checkpoints.variables import named_variables
+from albert_tf.checkpoints import save_huggingface
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
-from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
 from tests.albert_tf.refusals import changed
 from tests.albert_tf.training.classes import WORDS, begun, write_classes, write_other_task
 from tfrecords.base.errors import UserError
@@ -51,27 +47,6 @@ def test_other_kinds_of_task(settings, tmp_path, name, flags, model, metric):
 def test_a_checkpoint_is_fine_tuned_at_another_depth_and_at_random_ones(class_settings):
     config = begun(dataclasses.replace(class_settings, depth=3, random_depth_min=2)).encoder.config
     assert (config.num_hidden_layers, config.random_depth_min) == (3, 2)
-
-
-def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_path):
-    loaded = load(tiny_run)
-    pretrained, tokenizer = loaded.model, loaded.tokenizer
-    save_official(pretrained, tmp_path / "official")
-    save_huggingface(pretrained, tmp_path / "huggingface")
-    expected = {name: np.asarray(value) for name, value in named_variables(pretrained.encoder).items()}
-    for path in (tiny_run, tiny_run / "last.keras", tmp_path / "official", tmp_path / "huggingface"):
-        start = load_start(str(path), "")
-        target = AlbertEncoder(start.config.replace(hidden_dropout_prob=0.3))
-        assert copy_weights(start.model, target) == []
-        for name, value in named_variables(target).items():
-            np.testing.assert_array_equal(value, expected[name], err_msg=f"{path} {name}")
-    kernels = [model.encoder.pooler.kernel for model in (load(finetuned).model, load_start(str(finetuned), "").model)]
-    np.testing.assert_array_equal(*kernels)
-    official = str(tmp_path / "official")
-    with pytest.raises(UserError, match=r"official' holds no tokenizer; give it by --tokenizer"):
-        needed_tokenizer(load_start(official, ""), official)
-    shutil.copy(tiny_run / "spiece.model", tmp_path / "official" / "30k-clean.model")
-    assert load_start(official, "").tokenizer.sha256 == tokenizer.sha256
 
 
 @pytest.mark.parametrize("with_vocabulary", [True, False])

@@ -8,7 +8,6 @@ import pytest
 
 from albert_tf import AlbertConfig
 from albert_tf.training import loop, phases, pretraining
-from tests.albert_tf.training.test_devices import MIRRORED, finish, start
 from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.manifest import read_manifest
 
@@ -79,7 +78,7 @@ def test_models_that_look_at_whole_rows_get_single_ones(settings):
         run = SimpleNamespace(config=config.replace(**changes), settings=dataclasses.replace(settings, **of_settings))
         return pretraining.Pretraining._packed.fget(run)
 
-    assert packs({}) and not packs({"pack_rows": False}) and not packs({"gradient_norm": "official"})
+    assert packs({}) and not packs({"pack_rows": False})
     assert not packs({}, attention_window=8, position_type="rotary") and not packs({}, position_type="relative")
     assert not packs({}, equilibrium_solver="fixed_point") and not packs({}, halting="act")
 
@@ -91,28 +90,3 @@ def test_an_evaluation_reads_no_more_batches_than_asked_for_however_devices_shar
         found = [len(batch["input_ids"]) for batch in read(2, 1, 0).as_numpy_iterator()]
         assert set(found[:-1]) == {4} and (len(found) == batches if batches else len(found) > 4)
     assert phase(settings).held_out(settings) is None
-
-
-@pytest.mark.slow
-def test_packed_rows_go_over_devices(settings, tmp_path):
-    settings = dataclasses.replace(settings, strategy="mirrored")
-    packed, single = (
-        dataclasses.replace(settings, output_dir=str(tmp_path / name), pack_rows=pack)
-        for name, pack in (("packed", True), ("single", False))
-    )
-    finish(*[start(each, "-c", MIRRORED) for each in (packed, single)])
-    found, expected = (figures(tmp_path / name) for name in ("packed", "single"))
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
-    np.testing.assert_allclose(found, expected, rtol=2e-3)
-
-
-@pytest.mark.parametrize(("replicas", "multiple"), [(1, 8), (2, 16), (3, 32), (4, 32), (5, None)])
-def test_replicas_of_tensorflow_have_few_combinations_of_numbers_of_rows(settings, replicas, multiple, monkeypatch):
-    asked = {}
-    monkeypatch.setattr(phases, "read_examples", lambda *_, **options: asked.update(options))
-    manifest = {"max_seq_length": 10, "splits": {"train": {"tokens": 50, "examples": 10}}}
-    phase = phases.RecordsPhase(0, 1, "", "", 64 * replicas, manifest, replicas)
-    phase.training(settings, 0, packed=True)(replicas, 1, 0)
-    assert (asked["examples_per_row"] > 1) is (multiple is not None)
-    if multiple is not None:
-        assert asked["row_multiple"] == multiple and (64 // multiple) ** replicas <= 16

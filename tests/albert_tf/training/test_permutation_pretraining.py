@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf import AlbertConfig, XlnetPretrainer
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.loading import load
+from albert_tf.loading.load import load
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
 from tfrecords.permutation_reader import read_permutations
@@ -61,10 +61,3 @@ def test_a_configuration_says_the_memory_where_no_flag_does(settings, tmp_path):
     AlbertConfig.from_json(settings.config).replace(memory_length=10).to_json(tmp_path / "config.json")
     config = config_of(memory_length=0, config=str(tmp_path / "config.json"))
     assert (config.memory_length, config.reuse_length) == (10, 16)
-
-
-@pytest.mark.slow
-def test_a_dry_run_walks_every_path_and_keeps_nothing(settings, tmp_path, capsys):
-    pretraining.try_all_paths(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
-    assert "dry run: trained, evaluated, stopped, resumed and loaded" in capsys.readouterr().out
-    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())

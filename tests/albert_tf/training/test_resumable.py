@@ -12,7 +12,6 @@ import subprocess
 import time
 import types
 
-import keras
 import numpy as np
 import pytest
 
@@ -20,7 +19,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.signals import StopSignals
-from tests.albert_tf.training.trainers import at_step, copy, history, pretrain, send
+from tests.albert_tf.training.trainers import at_step, copy, pretrain, send
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -66,14 +65,6 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(finished, 
     assert (tmp_path / "damaged.keras").read_bytes() == broken and not (tmp_path / "last.keras").exists()
 
 
-def test_rows_of_steps_that_are_made_again_are_dropped(tmp_path):
-    before = run_folder.History(tmp_path)
-    for step in (2, 4):
-        before.append(step, 1.0, {"loss": step})
-    run_folder.History(tmp_path, 2).append(4, 1.0, {"loss": 5})
-    assert [(row["step"], row["loss"]) for row in history(tmp_path)] == [("2", "2"), ("4", "5")]
-
-
 def test_one_checkpoint_is_enough_and_two_damaged_ones_are_an_error(finished, tmp_path):
     assert run_folder.load_checkpoint(tmp_path) is None
     shutil.copy(finished / "last.keras", tmp_path)
@@ -94,25 +85,6 @@ def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(finished
     run_folder.save_checkpoint(model, tmp_path)
     with pytest.raises(UserError, match=r"last\.keras' has an optimizer of other variables .*another --output_dir"):
         run_folder.load_checkpoint(tmp_path)
-
-
-def test_a_checkpoint_whose_optimizer_added_up_the_parts_is_loaded_as_one_without(finished, tmp_path):
-    """As pre-training did it once: accumulators, and iterations count parts."""
-    model = load_keras(finished / "last.keras", compile=True)
-    plain = [keras.ops.convert_to_numpy(value) for value in model.optimizer.variables]
-    config = model.get_compile_config()
-    config["optimizer"]["config"]["gradient_accumulation_steps"] = 2
-    model.compile_from_config(config)
-    accumulators = {id(variable) for variable in model.optimizer._accumulated_gradients}
-    others = [variable for variable in model.optimizer.variables if id(variable) not in accumulators]
-    for variable, value in zip(others, plain, strict=True):
-        variable.assign(value)
-    model.optimizer._iterations.assign(2 * 4)
-    run_folder.save_checkpoint(model, tmp_path)
-    loaded = run_folder.load_checkpoint(tmp_path).optimizer
-    assert loaded.gradient_accumulation_steps is None
-    for variable, value in zip(loaded.variables, plain, strict=True):
-        np.testing.assert_array_equal(variable, value, err_msg=variable.path)
 
 
 def test_a_power_cut_at_any_moment_leaves_a_checkpoint(tmp_path, monkeypatch):

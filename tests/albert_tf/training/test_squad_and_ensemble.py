@@ -1,21 +1,18 @@
 """SQuAD through run_finetuning's loop, and ensembles of what it leaves behind."""
 
-import csv
 import dataclasses
 import functools
 import json
-import shutil
 
 import numpy as np
 import pytest
 
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
-from albert_tf.training import preparation
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.refusals import assert_refused, changed, lines
@@ -61,30 +58,6 @@ def squads(tmp_path_factory, tiny_run):
     return settings, folder / "seed-0", folder / "seed-5"
 
 
-def test_answers_that_no_token_holds_are_told_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(preparation, "CHUNK_EXAMPLES", 3)
-    words = "[PAD] [UNK] [CLS] [SEP] [MASK] the class is and name object a value what ? red blue green white"
-    (tmp_path / "vocab.txt").write_text(words.replace(" ", "\n"))
-    flags = f"--config=albert_tiny --tokenizer={tmp_path}/vocab.txt --max_unknown_share=1"
-    settings = settings_of(tmp_path, "", "squad1", flags)
-    preparation.prepare(settings)
-    assert "nothing that the tokenizer keeps" not in caplog.text
-    path = tmp_path / "data" / "train-v1.1.json"
-    # Of each "red" the label is a control character before it.
-    lost = path.read_text().replace("is red and", "is \\u0001 red and").replace('"text": "red"', '"text": "\\u0001"')
-    path.write_text(lost)
-    preparation.prepare(settings)
-    assert caplog.text.count("2 answers of the training file are nothing that the tokenizer keeps") == 1
-
-
-@pytest.mark.slow
-def test_learns_to_answer_and_not_to(in_graphs, tmp_path, tiny_run):
-    """From the loss to the figures: what the model was shown it must answer."""
-    settings = settings_of(tmp_path, tiny_run, "squad2", "--num_train_steps=150 --save_checkpoints_steps=150")
-    metrics = load_task(finetune(settings))["metrics"]
-    assert metrics["HasAns_exact"] > 90 and metrics["NoAns_exact"] > 90
-
-
 def test_a_run_leaves_official_files_and_the_threshold(squads):
     _, folder, _ = squads
     task = load_task(folder)
@@ -118,16 +91,14 @@ def test_version_1_answers_always(tmp_path, tiny_run, head):
     ("task", "message"),
     [
         ("squad1", "question '7' has no answer; --task=squad2"),
-        ("squad1 both", "--span_head=both is unknown"),
         ("squad2", "holds neither train-v2.0.json nor train-v2.0.json.gz"),
     ],
 )
 def test_says_what_is_wrong_before_training(tmp_path, task, message):
     asked = '{"context": "c", "qas": [{"id": "7", "question": "?", "answers": []}]}'
     (tmp_path / "train-v1.1.json").write_text(f'{{"data": [{{"paragraphs": [{asked}]}}]}}')
-    name, *head = task.split()
     with pytest.raises(UserError, match=message):
-        SquadTask(name, str(tmp_path), *head).read("train")
+        SquadTask(task, str(tmp_path)).read("train")
     assert SquadTask("squad2", str(tmp_path)).read("dev") is None
 
 
@@ -140,7 +111,9 @@ def test_logits_of_an_ensemble_are_their_mean():
 
 def test_squad_ensemble(squads, tmp_path):
     settings, first, second = squads
-    wanted = EnsembleSettings("squad2", settings.data_dir, f"{first},{second}", str(tmp_path / "both"))
+    wanted = EnsembleSettings(
+        task="squad2", data_dir=settings.data_dir, models=f"{first},{second}", output_dir=str(tmp_path / "both")
+    )
     both = ensemble(wanted)["models"]
     assert {place: one["dev_f1"] for place, one in both.items()} == pytest.approx(
         {str(folder): load_task(folder)["metrics"]["f1"] for folder in (first, second)}
@@ -154,20 +127,6 @@ def test_squad_ensemble(squads, tmp_path):
     ensemble(dataclasses.replace(wanted, models=f"{first},{first}", output_dir=str(tmp_path / "same")))
     alone, same = (folder / "predictions" / "test" / "predictions.json" for folder in (first, tmp_path / "same"))
     assert read_predictions(alone) == read_predictions(same)
-
-
-@pytest.mark.slow
-def test_classes_ensemble(tmp_path, class_settings):
-    folder = finetune(changed(class_settings, f"--output_dir={tmp_path}/a --num_train_steps=1 --seeds=0,1"))
-    data = shutil.copytree(class_settings.data_dir, tmp_path / "data")
-    (data / "train.tsv").unlink()  # The models know their classes.
-    folders = [folder / "seed-0", folder / "seed-1", tmp_path / "both"]
-    ensemble(EnsembleSettings("classification", str(data), f"{folders[0]},{folders[1]}", str(folders[2])))
-    first, second, both = (
-        np.array([[float(row["logit:no"]), float(row["logit:yes"])] for row in csv.DictReader(file, delimiter="\t")])
-        for file in [(folder / "predictions" / "dev.tsv").open() for folder in folders]
-    )
-    np.testing.assert_allclose(both, (first + second) / 2, rtol=1e-5, atol=1e-6)
 
 
 REFUSED = r"""
@@ -189,4 +148,8 @@ def test_an_ensemble_says_who_does_not_belong(squads, tmp_path, tiny_run):
     (tmp_path / "sst2" / "task.json").write_text(json.dumps(load_task(first) | {"kind": "classification"}))
     places = {"TINY": tiny_run, "FIRST": first, "TMP": tmp_path}
     for line in lines(functools.reduce(lambda text, name: text.replace(name, str(places[name])), places, REFUSED)):
-        assert_refused(line, EnsembleSettings("squad2", settings.data_dir, str(first), str(tmp_path)), ensemble)
+        assert_refused(
+            line,
+            EnsembleSettings(task="squad2", data_dir=settings.data_dir, models=str(first), output_dir=str(tmp_path)),
+            ensemble,
+        )

@@ -1,18 +1,13 @@
 """A step of the training loop, in a graph, is that of Keras's `fit`, whatever the head, its loss and its metrics."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
 from albert_tf.training.steps import Steps
 from tests.albert_tf.training import portable_parts
-from tests.albert_tf.training.portable_parts import KINDS, LENGTH, WORDS, dataset_of, made
+from tests.albert_tf.training.portable_parts import KINDS, LENGTH, dataset_of, made
 
 # What is traced: a state from batch to batch, labels with their weights, a teacher; a graph takes 4 s or more.
 IN_GRAPHS = ("permutation", "distilled tags")
@@ -51,16 +46,3 @@ def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
         assert value == pytest.approx(ours[name], rel=1e-5), name
     for one, other in zip(weights, own_weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def test_what_no_task_trains_is_not_warned_of(eagerly):
-    model = AlbertPretrainer(AlbertEncoder(portable_parts.CONFIG), pair_task=None)
-    model.compile(optimizer=create_optimizer("adamw", 1e-2, 10, 0))
-    model.optimizer.build(model.trainable_variables)
-    before = keras.ops.convert_to_numpy(model.encoder.pooler.kernel)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        steps = Steps(model, Devices(), jit_compile=False)
-        batches = steps.batches(lambda *shares: tf.data.Dataset.from_tensors(WORDS), training=True)
-        steps.train(next(iter(batches())))
-    np.testing.assert_array_equal(model.encoder.pooler.kernel, before)

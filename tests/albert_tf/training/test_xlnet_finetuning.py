@@ -3,21 +3,15 @@
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertSpanPredictor
-from albert_tf.answers import predict
-from albert_tf.loading import load
-from albert_tf.model_files import load_task
+from albert_tf.loading.load import load
+from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.squad.data import SquadExample
-from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.refusals import assert_refused, changed
+from tests.albert_tf.refusals import changed
 from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_other_task
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
 from tests.albert_tf.training.trainers import DROPOUT
-from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -66,32 +60,3 @@ def test_other_kinds_of_task(settings, tmp_path, task):
     flags = f"--task={task} --data_dir={tmp_path} --output_dir={tmp_path}/run --train_batch_size=4"
     flags += " --second_text_column=other" * (task == "regression")
     assert load_task(finetune(changed(settings, flags)))["metrics"]
-
-
-def test_no_answer_is_at_cls(settings):
-    tokenizer = load_tokenizer(settings.tokenizer).with_cls_last(True)
-    context = "the class is red and the name is a value of the object"
-    asked = SquadExample("1", "what class?", context, ()), SquadExample("2", "what?", "the class", ())
-    rows = make_rows(asked, tokenizer, 20, training=True)
-    for number, (ids, p_mask) in enumerate(zip(rows.tokens["input_ids"], rows.tokens["p_mask"])):
-        first, last = rows.first_column[number], len(ids) - 1
-        assert ids[last] == tokenizer.cls_id
-        assert rows.values["start_positions"][number] == rows.null_column[number] == last
-        assert np.flatnonzero(p_mask == 0).tolist() == [*range(first, first + rows.size[number]), last]
-
-
-def test_exits_are_refused(settings, finetuned, tmp_path):
-    said = r"\[CLS\] is the last|have \[CLS\] last"
-    assert_refused(f"--early_exit --output_dir={tmp_path}/run => {said}", settings, finetune)
-    with pytest.raises(UserError, match=said):
-        load(finetuned).model.answer_early({"input_ids": np.array([[1, 2]])}, rule="movement")
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_answers_are_found(settings, tmp_path, joint):
-    """The whole way from texts to a span."""
-    AlbertSpanPredictor(AlbertConfig.from_json(settings.config), joint=joint).save(tmp_path / "model.keras")
-    context = "the class is red and the name is a value"
-    loaded = load(tmp_path / "model.keras", tokenizer=settings.tokenizer)
-    (answer,) = predict(loaded, ["what class?"], [context], 4)
-    assert answer["answer"] in context and np.isfinite(answer["null_odds"])

@@ -49,7 +49,7 @@ PRETRAINED = {
     ),
     "permutation": (
         "permutations",
-        dict(objective="permutation", memory_length=24, gradient_accumulation_steps=2, eval_batch_size=4),
+        dict(memory_length=24, gradient_accumulation_steps=2, eval_batch_size=4),
         {"position_type": "relative"},
     ),
     "packed": ("short", {"train_batch_size": 16, "eval_data": ""}, {"max_position_embeddings": 96}),
@@ -84,7 +84,7 @@ def make_place(name: str, folder: Path, topics: Path, words: Path) -> None:
                 create_pretraining_data.CreateSettings(**given, **BUILT[name], split_sentences=True, seed=1, workers=1)
             )
         next_command = said.getvalue().splitlines()[-1]
-        is_permuted = "--objective=permutation --config=albert_xlnet_base" in next_command
+        is_permuted = "--config=albert_xlnet_base" in next_command
         assert is_permuted == (name == "permutations") and "run_pretraining --train_data=" in next_command
     else:
         config = small(vocab_size=500, max_position_embeddings=48, **DROPOUT)
@@ -110,7 +110,7 @@ def settings_of(name: str, place, trained) -> Any:
     task = dict(task="classification", data_dir=str(place("classes")), output_dir="", num_train_steps=4)
     if name == "pairs":
         # In two parts, whose vectors are compared; most texts are in several rows.
-        task |= dict(task="pairs", data_dir=str(place("pairs")), gradient_accumulation_steps=2, symmetric=True)
+        task |= dict(task="pairs", data_dir=str(place("pairs")), gradient_accumulation_steps=2)
     if name == "compression":
         return CompressSettings(
             model=str(trained("fine-tuning")), vocab_from="corpus", held_out_rows=16, output_dir="",

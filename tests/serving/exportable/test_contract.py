@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.answers import predict
-from albert_tf.loading import Loaded
+from albert_tf.loading.answers import predict
+from albert_tf.loading.load import Loaded
 from serving.check import different_lengths, expected_answers
 from serving.client.messages import join_batches
 from serving.exportable import PREDICT

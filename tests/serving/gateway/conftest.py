@@ -16,7 +16,7 @@ import pytest
 
 from serving.client import Connection
 from serving.gateway.app import Gateway, GatewayServer
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from serving.gateway.settings import GatewayOptions
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor

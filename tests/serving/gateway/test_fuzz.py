@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from tests.serving.gateway.conftest import KINDS, failure_of
 
 NAMES = sorted({name for route in ROUTES for name in (*route.body.__struct_fields__, *route.example)} | {"", "x"})

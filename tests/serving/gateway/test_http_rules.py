@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.gateway.pages import PAGES
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from serving.http_protocol import Inflating
 from tests.serving.gateway.conftest import KINDS, failure_of
 

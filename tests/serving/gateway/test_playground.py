@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from serving.client.tasks import FINDERS
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 
 
 class Elements(HTMLParser):

@@ -11,7 +11,7 @@ import pytest
 
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES
-from serving.gateway.routes import ROUTES
+from serving.gateway.routes.table import ROUTES
 from tests.serving.gateway.conftest import KINDS, LONGEST, failure_of, timing_of
 
 LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]

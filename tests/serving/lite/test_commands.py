@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from albert_tf.index import open_index
+from albert_tf.embeddings.index import open_index
 from albert_tf.run_evaluation import EvaluationSettings
 from albert_tf.search import SearchSettings
 from serving import commands

@@ -7,19 +7,18 @@ from hypothesis import strategies as st
 
 from serving.lite.tokenizer import LiteTokenizer
 from serving.litert.tokenizer_file import write_tokenizer
-from tests.tfrecords.tokenizers.test_special_strings import WIDE, tokenizer_file
+from tests.tfrecords.tokenizers.test_special_strings import tokenizer_file
 from tests.tfrecords.tokenizers.test_xlm import LINES
 from tests.tfrecords.tokenizers.twins import HARD_TEXTS, texts
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import AddedToken
 from tfrecords.tokenizers.beginnings import tokenize_beginnings
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.training import train_tokenizer
 from tfrecords.tokenizers.unigram_file import shifted
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-from tfrecords.tokenizers.wordpiece_rules import LIBRARY_RULES, WordPieceRules
+from tfrecords.tokenizers.wordpiece import LIBRARY_RULES, WordPieceRules, WordPieceTokenizer
 
 PIECES = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "un", "##ed", "want", "film", "é", "中", "ß", "[E1]"),
@@ -45,8 +44,8 @@ MADE = {
     ),
     "ALBERT": lambda model: SentencePieceTokenizer(model),
     "XLM-RoBERTa": lambda model: SentencePieceTokenizer(shifted(model, ("<s>", "<pad>", "</s>", "<unk>"))),
-    "RoBERTa": lambda model: ByteBPETokenizer(tokenizer_file(*WIDE)),
-    "RoBERTa with special strings": lambda model: ByteBPETokenizer(tokenizer_file(*WIDE)).reading_special_strings(),
+    "RoBERTa": lambda model: ByteBPETokenizer(tokenizer_file(False, True, True)),
+    "RoBERTa with a first blank": lambda model: ByteBPETokenizer(tokenizer_file(True, True, True)),
 }
 
 

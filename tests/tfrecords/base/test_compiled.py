@@ -1,4 +1,3 @@
-import fcntl
 import shutil
 import subprocess
 import sys
@@ -7,21 +6,13 @@ from pathlib import Path
 import pytest
 
 import tfrecords
-from tfrecords.base import compiled
 
 CODE = """
 import numpy as np
 from tfrecords.segments import single_spans
 splits = np.arange(200)
-print(single_spans(splits, np.array([0, 199]), np.array([7], np.uint64), 20, 0.9, False)[0].tolist())
+print(single_spans(splits, np.array([0, 199]), np.array([7], np.uint64), 20, 0.9)[0].tolist())
 """
-
-
-def test_processes_compile_in_turn():
-    with compiled.in_turn(), open(Path(compiled._cache_folder()) / "lock") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with open(Path(compiled._cache_folder()) / "lock") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def run(folder):

@@ -58,15 +58,6 @@ def test_a_trial_removes_nothing_else(tmp_path):
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "mine.txt"]
 
 
-def test_a_trial_leaves_a_folder_that_it_did_not_make(tmp_path):
-    with trial_folder(tmp_path, "trial") as first:
-        (first / "model").touch()
-        with pytest.raises(UserError, match="trial' is there already"), trial_folder(tmp_path, "trial"):
-            pass
-        assert (first / "model").exists()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_trial_where_nothing_can_be_written_leaves_nothing(tmp_path):
     (tmp_path / "a").touch()
     for folder in (tmp_path / "a", "/proc/nowhere"):

@@ -34,7 +34,7 @@ def test_groups_usage_and_defaults():
     assert [line for line in shown if line.endswith(":")] == ["Required:", "Water:", "Cup:"]
     for line in (
         "  --litres=X              water (default: 0.5)",
-        "  --heat=N                degrees (default: as the leaves like it)",
+        "  --heat=N                degrees; -1: as the leaves like it (default: -1)",
         "  --size=small|large      of the cup (default: small)",
     ):
         assert line in shown
@@ -45,7 +45,7 @@ def test_all_flags():
     shown = help_text(Tea, "tea", ABOUT, full=True)
     for line in (
         "  --[no]sugar             sweet\n",
-        "  --[no]warm              keep it warm (default: as long as the pot does)\n",
+        "  --[no]warm              keep it warm; left out: as long as the pot does\n",
         "  --again=N               brewed\n",
     ):
         assert line in shown

@@ -1,14 +1,11 @@
 """TensorFlow does not lend its symbols to libraries that are loaded later."""
 
-import os
-import subprocess
 import sys
 from importlib import metadata
 
 import pytest
 import tensorflow as tf
 
-from tests.conftest import ROOT
 from tfrecords.base.local_symbols import LocalSymbols
 
 FLAGS = "tensorflow.python.pywrap_dlopen_global_flags"
@@ -39,14 +36,3 @@ def test_this_process_has_them_to_itself():
 
 TORCH = "import torch\nfrom triton._C import libtriton\nprint(torch.ones(3).sum().item())\n"
 OURS = "import albert_tf, tensorflow_text, tensorflow as tf\nprint(tf.reduce_sum(tf.ones(3)).numpy().item())\n"
-
-
-@pytest.mark.slow("folders")
-@pytest.mark.parametrize("code", [OURS + TORCH, TORCH + OURS], ids=["torch later", "torch first"])
-def test_torch_may_come_too(code):
-    """`import tensorflow` before `albert_tf` ends this process by a segmentation fault, as TensorFlow then has it."""
-    python = os.environ.get("TORCH_PYTHON")
-    if not python:
-        pytest.skip("TORCH_PYTHON names no Python that has torch 2.14 or later beside TensorFlow")
-    ended = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert (ended.returncode, ended.stdout) == (0, "3.0\n3.0\n"), ended.stderr[-2000:]

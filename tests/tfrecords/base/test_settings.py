@@ -114,3 +114,18 @@ def test_a_value_that_no_run_could_have_is_named(wrong, message):
 def test_values_at_their_bounds_are_allowed():
     Bounded(steps=1, warmup=0, share=1.0, dropout=-1, rate=1e-9, few=1, way="b")
     Bounded(share=0.0, dropout=0.0)
+
+
+def test_inherited_settings_take_other_defaults_and_say_what_they_mean():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Theirs(settings.CheckedSettings):
+        size: int = settings.setting(5, help="rows", at_least=0)
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Mine(Theirs, defaults={"size": 0}, meanings={"size": "as many as fit"}):
+        name: str = settings.setting(help="a name")
+
+    assert (Mine(name="a").size, Theirs().size) == (0, 5)
+    assert [field.metadata["help"] for field in settings.settings_of(Mine)] == ["rows; 0: as many as fit", "a name"]
+    with pytest.raises(UserError, match="--size=-1 must be 0 or more"):
+        Mine(name="a", size=-1)

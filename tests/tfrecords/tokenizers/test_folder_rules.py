@@ -7,7 +7,7 @@ import pytest
 
 from tests.tfrecords.tokenizers.twins import changed
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.training import train_bpe
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -38,14 +38,14 @@ def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer
 @pytest.mark.parametrize(
     ("config", "normalizer", "pieces", "warning"),
     [
-        (BERT, {}, LOWER, "has no do_lower_case, so texts are lower-cased"),
-        ({}, {}, LOWER, "has no do_lower_case, so texts are lower-cased"),
+        (BERT, {}, LOWER, ""),
+        ({}, {}, LOWER, ""),
         (BERT | {"do_lower_case": False}, {}, CASED, ""),
         (BERT | {"do_lower_case": True}, {}, LOWER, ""),
         (BERT | {"do_lower_case": True, "strip_accents": False}, {}, ["café", "中", "国"], ""),
         (BERT | {"do_lower_case": True, "tokenize_chinese_chars": False}, {}, ["cafe", "中国"], ""),
         (BERT, {"lowercase": False}, LOWER, "do_lower_case is False by .* not stated by .*transformers takes True"),
-        (BERT, {"lowercase": True}, LOWER, "has no do_lower_case"),
+        (BERT, {"lowercase": True}, LOWER, ""),
         (BERT | {"do_lower_case": True}, {"lowercase": True, "handle_chinese_chars": False}, LOWER, "tokenize_chinese"),
         (BERT | {"do_lower_case": False}, {"lowercase": False, "strip_accents": True}, CASED, "strip_accents is True"),
         (OF_FILE, {"lowercase": False}, CASED, ""),
@@ -86,16 +86,6 @@ def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(tmp_path, ca
     assert ("add_prefix_space is True by" in caplog.text) != blank
 
 
-@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
-def test_a_byte_order_mark_before_the_files_of_byte_bpe_is_passed_over(tmp_path, name):
-    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
-    (tmp_path / "vocab.json").write_text(json.dumps(values["model"]["vocab"]))
-    (tmp_path / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in values["model"]["merges"]))
-    before = tokenizer_in(tmp_path)
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
-    assert tokenizer_in(tmp_path).sha256 == before.sha256
-
-
 @pytest.mark.parametrize("name", ["vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "merges.txt"])
 def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path, name):
     if name == "merges.txt":
@@ -104,4 +94,4 @@ def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path, name):
     place = tmp_path / "vocab.json" if name == "merges.txt" else tmp_path / name
     for path in (tmp_path, place):
         with pytest.raises(UserError, match=f"{name}' is a Git LFS pointer, not the file itself"):
-            read_tokenizer(path)
+            load_tokenizer(path)

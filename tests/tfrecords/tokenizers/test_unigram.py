@@ -1,18 +1,13 @@
 # ruff: noqa: RUF001
-import io
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tests.tfrecords.tokenizers.twins import split_rows
-from tfrecords import corpus
-from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.unigram import can_segment
 
@@ -37,13 +32,6 @@ def test_ties_fall_as_in_the_library_and_words_of_a_corpus_are_the_same(tokenize
         before + run + after for before in ("", "'", "-", "(", "3.14", "x.") for run in runs for after in ("", ".5")
     }
     assert_as_the_library(tokenizer, sorted(texts.union(*(line.split() for line in corpus_lines))))
-
-
-@pytest.mark.parametrize("name", ["wiki-en", "wiki-zh"])
-def test_words_of_wikipedia_by_the_published_vocabulary(shared, name):
-    documents = corpus.read_documents(str(shared / f"data/corpus/{name}.jsonl.gz"))
-    texts = {word for document in itertools.islice(documents, 100) for line in document for word in line.split()}
-    assert_as_the_library(load_tokenizer(shared / "data/spm/30k-clean.model"), sorted(texts))
 
 
 @given(st.lists(st.lists(words, max_size=5), max_size=3))
@@ -92,15 +80,3 @@ def test_models_whose_words_are_not_apart_are_left_to_the_library(tokenizer, cha
     assert can_segment(proto)
     change(proto)
     assert not can_segment(proto)
-
-
-def test_a_bpe_model_is_left_to_the_library(corpus_lines):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus_lines),
-        **{"model_writer": model, "model_type": "bpe", "vocab_size": 400, "minloglevel": 2},
-        **{"user_defined_symbols": ["[CLS]", "[SEP]", "[MASK]", "<pad>"]},
-    )
-    tokenizer = SentencePieceTokenizer(model.getvalue())
-    assert tokenizer._segmenter is None
-    assert tokenizer.encode("the lower") == tokenizer._processor.encode("the lower")

@@ -4,9 +4,8 @@ import gzip
 
 import pytest
 
-from tfrecords import corpus
 from tfrecords.base.errors import UserError
-from tfrecords.unknown import check_unknown_share, unknown_share
+from tfrecords.create_pretraining_data import check_unknown_share, unknown_share
 
 CHINESE = "机器学习是人工智能的一个分支，它研究如何从数据中学习。\n\n今天天气很好，我们去公园。\n"  # noqa: RUF001
 
@@ -33,11 +32,6 @@ def test_the_sample_reaches_every_part_of_the_corpus(tokenizer, tmp_path):
     assert 0 < unknown_share([large], tokenizer) < 1
 
 
-def test_bad_lines_are_left_to_the_build(tokenizer, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "the object"}\nno json\n')
-    assert unknown_share([tmp_path / "a.jsonl"], tokenizer) == 0
-
-
 def test_the_command_refuses_and_writes_nothing(run_module, tokenizer, tmp_path):
     tokenizer.save(tmp_path / "vocabulary")
     (tmp_path / "zh.txt").write_text(CHINESE, encoding="utf-8")
@@ -45,20 +39,3 @@ def test_the_command_refuses_and_writes_nothing(run_module, tokenizer, tmp_path)
     ended = run_module("tfrecords.create_pretraining_data", *arguments)
     assert ended.returncode == 1 and "made for another language" in ended.stderr
     assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (b"PK\x03\x04" + b"model" * 20, "an archive"),
-        (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file"),
-        ("text".encode("utf-16"), "UTF-16 text"),
-        (bytes(range(32)) * 4, "a binary file"),
-    ],
-)
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_file_that_is_no_text_is_refused_by_name(tmp_path, content, what, zipped):
-    path = tmp_path / ("model.keras.gz" if zipped else "model.keras")
-    path.write_bytes(gzip.compress(content) if zipped else content)
-    with pytest.raises(UserError, match=f"'{path}' is {what}.*, not UTF-8 text; give text"):
-        list(corpus.read_documents(str(path)))

@@ -51,14 +51,6 @@ def test_of_equal_lines_the_last_counts():
     assert_twins(tokenizer, ["the a"])
 
 
-def test_case_and_accents_stay_where_the_vocabulary_has_them():
-    tokenizer = wordpiece("Hé", "he", lower_case=False)
-    assert tokenizer.encode("Hé he HE") == [5, 6, tokenizer.unk_id]
-    accents = wordpiece("schön", "schon", keep_accents=True)
-    assert accents.encode("SCHÖN schon") == [5, 6]
-    assert accents.sha256 != wordpiece("schön", "schon").sha256
-
-
 def test_decode_joins_pieces():
     tokenizer = wordpiece("un", "##want", "##ed", "x")
     assert tokenizer.decode(tokenizer.encode("unwanted x")) == "unwanted x"

@@ -5,7 +5,6 @@ import io
 import json
 import pickle
 
-import numpy as np
 import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
@@ -14,7 +13,6 @@ from tests.tfrecords.tokenizers.twins import assert_twins, ids_of
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
-from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 
@@ -132,14 +130,6 @@ def test_pairs_have_two_separators_and_one_segment(ours, theirs):
     assert set(rows.segment_ids.to_list()[0]) == {0}
 
 
-def test_a_file_without_normalization_is_written_as_it_is_read(folder, tmp_path):
-    values = json.loads((folder / "tokenizer.json").read_text())
-    (tmp_path / "tokenizer.json").write_text(json.dumps(values | {"normalizer": None}))
-    ours = tokenizer_in(tmp_path)
-    (tmp_path / "tokenizer.json").write_bytes(ours.published_files()["tokenizer.json"])
-    assert tokenizer_in(tmp_path).sha256 == ours.sha256 and ours.encode("ﬁ") != ours.encode("fi")
-
-
 def test_every_form_of_its_files_is_the_same_tokenizer(ours, folder, tmp_path):
     ours.save(tmp_path / "own")
     (tmp_path / "bare").mkdir()
@@ -170,12 +160,3 @@ def test_the_steps_of_newer_files_are_followed(ours, folder, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(UnknownTokenizer, match=r"has strip_left=true \(normalizer Strip\)"):
         tokenizer_in(tmp_path)
-
-
-def test_a_vocabulary_cut_to_a_language_gives_its_texts_the_same_pieces(ours):
-    ids, _ = ours.encode_batch(LINES[:3])
-    small, kept = prune_tokenizer(ours, np.bincount(ids, minlength=ours.vocab_size))
-    assert small.vocab_size < ours.vocab_size / 2
-    assert [kept[row].tolist() for row in ids_of(small, LINES[:3])] == ids_of(ours, LINES[:3])
-    assert (small.separators_between, kept[small.cls_id], kept[small.mask_id]) == (2, ours.cls_id, ours.mask_id)
-    np.testing.assert_array_equal(pieces_within(small, ours), kept)

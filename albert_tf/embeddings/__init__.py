@@ -1,0 +1,1 @@
+"""Searches texts by their vectors."""

@@ -1,0 +1,1 @@
+"""Finds, loads, describes and saves models, and answers texts with them."""
