@@ -14,7 +14,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 from serving.client import Connection
 from serving.gateway.app import Gateway
 from serving.gateway.routes.table import ROUTES
-from serving.gateway.service import GatewayOptions
+from serving.gateway.settings import GatewayOptions
 from serving.model_server import batching, configuration
 from serving.model_server.rest import json_request, json_values
 from serving.model_server.status import StatusError
@@ -125,8 +125,8 @@ _LIVES: list[asyncio.Task] = []
 
 async def _started(stack: contextlib.ExitStack, kind: str) -> Gateway:
     model = stack.enter_context(StandIn(_Model(kind), signatures=SIGNATURES[kind], threads=4))
-    options = GatewayOptions(connection=Connection(model.target, attempts=1), models=("default",), check_s=3600.0)
-    one, begin = Gateway(options), [{"type": "lifespan.startup"}]
+    one = Gateway(Connection(model.target, attempts=1), ("default",), options=GatewayOptions(check_s=3600.0))
+    begin = [{"type": "lifespan.startup"}]
 
     async def receive():
         return begin.pop() if begin else await asyncio.get_running_loop().create_future()

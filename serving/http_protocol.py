@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import math
 import socket
 import zlib
@@ -59,7 +58,7 @@ def make_server(
     `lifespan` is "on" or "off". `drain_s`: seconds to wait for running requests at the end; None: no limit.
     Without `answers_half_closed` a client that closes its side of the connection is gone, and its request ends.
     """
-    return _Server(
+    return uvicorn.Server(
         uvicorn.Config(
             application,
             http=PatientProtocol if answers_half_closed else _ClosingProtocol,
@@ -74,25 +73,6 @@ def make_server(
             timeout_graceful_shutdown=drain_s,
         )
     )
-
-
-class _Server(uvicorn.Server):
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(OutOfFiles())
-        await super().startup(sockets)
-
-
-class OutOfFiles:
-    """An event loop's exception handler that logs once a minute that no file descriptor is left."""
-
-    _last = -math.inf
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "out of system resource" not in context["message"]:
-            loop.default_exception_handler(context)
-        elif (now := loop.time()) - self._last >= 60:
-            self._last = now
-            logging.error("no file is left for another connection: raise `ulimit -n`, or lower the number of clients")
 
 
 class LongBody(Exception):

@@ -328,9 +328,9 @@ class ClientBase:
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
     ) -> Arrays:
-        """Returns the texts' `label`, `logits` and `probabilities`, or `value` of a regressor, in order.
+        """Returns the texts' `label`, `classes`, `logits` and `probabilities`, or `value` of a regressor, in order.
 
-        `classes` [texts, classes] are the names of the columns, if the model gives them.
+        `classes` [texts, classes] are the names of the columns.
 
         For a model of pairs, `texts` is a list of (first, second). Other arguments are those of `embed`.
         """

@@ -139,14 +139,12 @@ def _read(signatures: Signatures, name: str) -> tuple[tuple[str, ...], dict]:
 
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
-    if {"label", "logits", "probabilities"} <= outputs.keys():
-        # For models with several labels per text, also the labels; and the names of all classes.
+    if {"classes", "label", "logits", "probabilities"} <= outputs.keys():
+        # For models with several labels per text, also the labels.
         return tuple(name for name in ("classes", "label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
-_MASKS = _giving("fill_mask", 1, "ids", "pieces", "probabilities", "texts")
-_MASKS_WITHOUT_IDS = _giving("fill_mask", 1, "pieces", "probabilities")
 # All tasks, and the functions that find them.
 FINDERS: Mapping[str, Finder] = {
     "embed": _embedding,
@@ -159,7 +157,7 @@ FINDERS: Mapping[str, Finder] = {
         "answers", "ends", "probabilities", "scores", "starts",
     ),
     "tag": _giving(DEFAULT, 1, "ends", "labels", "probabilities", "starts", "words"),
-    "fill_mask": lambda signatures: _MASKS(signatures) or _MASKS_WITHOUT_IDS(signatures),
+    "fill_mask": _giving("fill_mask", 1, "ids", "pieces", "probabilities", "texts"),
     "tokenize": _giving("tokenize", None, "input_ids", "lengths", "pieces"),
     "embed_all": _giving("tokens", 1, "lengths", "sequence_output"),
     "decode": _decoding,

@@ -1,10 +1,14 @@
+"""The gateway as an ASGI application, and as a server on a port."""
+
 import asyncio
 import contextlib
 import logging
-import re
+import signal
+import threading
 import time
 import zlib
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,37 +18,64 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from serving.access_log import AccessLog
-from serving.client import ServingError
+from serving.client import Connection, ServingError
 from serving.client.errors import UnreadableAnswer
-from serving.gateway import tracing
+from serving.gateway import telemetry
 from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
-from serving.gateway.metrics import Metrics
+from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES, Page, Reply, encode
-from serving.gateway.routes.bodies import read_object
+from serving.gateway.routes.bodies import decoded, read_values
 from serving.gateway.routes.table import ROUTES, Route
-from serving.gateway.service import Answer, Call, GatewayOptions, Service
-from serving.http_protocol import Inflating, LongAnswer, LongBody, NoRoom, Room, Share, UnknownCoding, read_body
+from serving.gateway.service import Answer, Call, Service
+from serving.gateway.settings import GatewayOptions, listed
+from serving.http_protocol import (
+    Inflating,
+    LongAnswer,
+    LongBody,
+    NoRoom,
+    Room,
+    Share,
+    UnknownCoding,
+    listen,
+    make_server,
+    read_body,
+)
 from serving.wire.request_id import HEADER, current, request_id
+from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
+_ID_HEADER = HEADER.encode()
+# No browser takes an answer for another kind of file, or shows it in a page of others.
+_SECURITY = (
+    (b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer")
+)  # fmt: skip
 
 
 class Gateway:
-    """The gateway as an ASGI application."""
+    """The gateway as an ASGI application; `keys`: None if no key is needed."""
 
-    def __init__(self, options: GatewayOptions):
-        self.options, self.metrics = options, Metrics()
+    def __init__(
+        self,
+        connection: Connection,
+        models: Sequence[str],
+        keys: Keys | None = None,
+        options: GatewayOptions = GatewayOptions(),  # noqa: B008 (frozen)
+    ):
+        options = replace(options, root_path=options.root_path.rstrip("/"))
+        self.options, self.keys, self.metrics = options, keys, telemetry.Metrics()
         self.log = AccessLog(options.access_log)
         self.room = Room(options.max_held_bytes)
         self.service: Service | None = None
-        # For a path of both kinds: POST is the route's, all else the page's.
-        posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
-        gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
-        application = Starlette(routes=[*posts, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found})
+        self._models = connection, models
+        routes, pages = ({one.path: one for one in table} for table in (ROUTES, PAGES))
+        endpoints = [
+            StarletteRoute(path, _Endpoint(self, path, routes.get(path), pages.get(path))) for path in routes | pages
+        ]
+        application = Starlette(routes=endpoints, lifespan=self._lifespan, exception_handlers={404: _not_found})
         application.router.redirect_slashes = False
-        if options.cors_origins:
+        if origins := listed(options.cors_origins):
             application.add_middleware(
-                CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"],
+                CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"],
                 expose_headers=["Retry-After", "Server-Timing", "X-Truncated-Inputs", "X-Request-Id"],
             )  # fmt: skip
         self._application = application
@@ -52,13 +83,12 @@ class Gateway:
     async def asgi(self, scope, receive, send) -> None:
         """Handles a request; removes a proxy's prefix and a trailing slash from its path."""
         if scope["type"] == "http":
-            path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
-            scope = scope | {"path": path.rstrip("/") or "/", "slash": path.endswith("/")}
+            scope = scope | {"path": scope["path"].removeprefix(self.options.root_path).rstrip("/") or "/"}
         await self._application(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
-        self.service = Service(self.options, self.metrics)
+        self.service = Service(*self._models, self.options, self.metrics, self.keys is not None)
         try:
             yield
         finally:
@@ -67,28 +97,96 @@ class Gateway:
 
 
 class _Endpoint:
-    def __init__(self, gateway: Gateway, path: str, methods: tuple[str, ...], family: str, is_open: bool):
-        self._gateway, self._path, self._methods, self._family, self._is_open = gateway, path, methods, family, is_open
-        self._is_page = "GET" in methods and path in _FOR_PEOPLE
+    """Answers all requests of one path."""
+
+    def __init__(self, gateway: Gateway, path: str, route: Route | None, page: Page | None):
+        self._gateway, self._path, self._route, self._page = gateway, path, route, page
+        self._methods = ("GET", "HEAD") * (page is not None) + ("POST",) * (route is not None)
+        self._family = route.family if route else "openai" if path.startswith("/v1") else "tei"
+        self._is_open = page is not None and page.is_open
 
     async def __call__(self, scope, receive, send) -> None:
         begin = time.perf_counter()
-        call, given = Call(), dict(scope["headers"]).get(_ID_HEADER, b"")
-        with request_id(given.decode("latin-1")) as own, self._gateway.room.share() as call.share:
+        headers = {name.decode("latin-1"): value.decode(errors="surrogateescape") for name, value in scope["headers"]}
+        with request_id(headers.get(HEADER)) as own, self._gateway.room.share() as share:
+            call = Call(self._gateway.service, share)
             try:
-                reply = await self._checked(scope, receive, call)
+                reply = await self._answer(headers, scope, receive, call)
             except ConnectionError:
                 return
-            except Refusal as refusal:
-                call.code = refusal.code
-                reply = Reply(_error(self._family, refusal), status=refusal.status, headers=self._headers(refusal))
+            except Exception as error:
+                reply = self._refused(error, scope["method"], call)
             await self._reply(own, scope["method"], reply, time.perf_counter() - begin, call, send)
+
+    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
+        keys, method = self._gateway.keys, scope["method"]
+        if keys is not None and not self._is_open and not keys.open_to(headers.get("authorization", "")):
+            raise Refusal(401, "the Authorization header carries no key that is known here", "invalid_api_key")
+        if method not in self._methods:
+            raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
+        if method != "POST":
+            address = f"{scope['scheme']}://{headers.get('host') or 'HOST:PORT'}{self._gateway.options.root_path}"
+            return self._page.draw(call.service, address=address, **scope["path_params"])
+        body = read_values(decoded(await self._body(headers, receive, call)), self._route.body)
+        with telemetry.request_span(self._path, headers) as call.trace:
+            answer = await _unless_gone(call.answered(self._route.handler, body), receive)
+            return Reply(_encoded(answer, call.share))
+
+    async def _body(self, headers: dict[str, str], receive, call: Call) -> bytes:
+        announced, limit = headers.get("content-length", "0"), self._gateway.options.max_body_bytes
+        raw = await read_body(receive, int(announced) if announced.isdecimal() else 0, limit, call.share)
+        call.body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
+        if len(call.body) > limit:
+            raise LongBody
+        call.share.take(len(call.body) - call.share.size)
+        return call.body
+
+    def _refused(self, error: Exception, method: str, call: Call) -> Reply:
+        refusal = self._refusal(error)
+        call.code = refusal.code
+        headers = {}
+        if refusal.status == 401:
+            # A browser that opens a page asks its user for a name, which does not matter, and the key.
+            is_for_people = method == "GET" and self._page is not None and self._page.is_for_people
+            headers[b"www-authenticate"] = b'Basic realm="gateway"' if is_for_people else b"Bearer"
+        elif refusal.status == 405:
+            headers[b"allow"] = ", ".join(self._methods).encode()
+        elif refusal.retry_after is not None:
+            headers[b"retry-after"] = b"%d" % refusal.retry_after
+        return Reply(_error(self._family, refusal), status=refusal.status, headers=tuple(headers.items()))
+
+    def _refusal(self, error: Exception) -> Refusal:
+        options = self._gateway.options
+        match error:
+            case Refusal():
+                return error
+            case ServingError() | UnreadableAnswer():
+                return from_server(error)
+            case LongBody():
+                return Refusal(413, f"the body is over the {options.max_body_bytes} bytes of this gateway", "too_large")
+            case UnknownCoding():
+                message = f"Content-Encoding '{str(error)[:50]}' is not known; send gzip, deflate, or the body as it is"
+                return Refusal(415, message, "unsupported_media_type")
+            case zlib.error():
+                return bad_request(f"the compressed body cannot be read: {error}")
+            case LongAnswer():
+                limit = f"{options.max_held_bytes} bytes of this gateway"
+                message = f"the answer takes more than the {limit}; send fewer or shorter texts"
+                return Refusal(413, message, "too_large")
+            case NoRoom():
+                message = "the bodies and answers of other requests fill the memory they may take"
+                return Refusal(429, message, "overloaded", RETRY_S)
+            case TimeoutError():
+                return Refusal(504, "the request took longer than the time limit", "timeout")
+        _LOG.error("%s, request %s", self._path, current(), exc_info=error)
+        return Refusal(500, "the gateway failed; its log says how", "internal")
 
     async def _reply(self, own: str, verb: str, reply: Reply, seconds: float, call: Call, send) -> None:
         headers = [(b"content-type", reply.kind), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
         headers += [(_ID_HEADER, own.encode()), *_SECURITY]
         if call.model_ns:
-            headers.append((b"server-timing", _timing(call, seconds)))
+            durations = call.queue_ns / 1e6, call.model_ns / 1e6, seconds * 1e3
+            headers.append((b"server-timing", b"queue;dur=%.3f, model;dur=%.3f, total;dur=%.3f" % durations))
         if call.truncated is not None:
             headers.append((b"x-truncated-inputs", b"%d" % call.truncated))
         metrics = self._gateway.metrics
@@ -98,17 +196,14 @@ class _Endpoint:
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
         # Returns when the client has read nearly all of a long answer, which takes memory until then.
         await send({"type": "http.response.body"})
-        self._log(own, verb, reply.status, seconds, call)
-
-    def _log(self, own: str, verb: str, status: int, seconds: float, call: Call) -> None:
         options = self._gateway.options
-        if not options.access_log or (verb == "GET" and status == 200 and self._is_open):
+        if not options.access_log or (self._is_open and verb == "GET" and reply.status == 200):
             return  # Probes ask every few seconds.
         body = {"body": call.body.decode(errors="replace")} if options.log_bodies else {}
         self._gateway.log.write(
             request_id=own,
             call=f"{verb} {self._path}",
-            status=status,
+            status=reply.status,
             error=call.code or None,
             milliseconds=round(seconds * 1000, 3),
             queue_milliseconds=round(call.queue_ns / 1e6, 3),
@@ -116,77 +211,6 @@ class _Endpoint:
             truncated=call.truncated,
             **body,
         )
-
-    def _headers(self, refusal: Refusal) -> tuple[tuple[bytes, bytes], ...]:
-        if refusal.retry_after is not None:
-            return ((b"retry-after", b"%d" % refusal.retry_after),)
-        # A browser that opens a page asks its user for a name, which does not matter, and the key.
-        scheme = b'Basic realm="gateway"' if self._is_page else b"Bearer"
-        named = {401: (b"www-authenticate", scheme), 405: (b"allow", ", ".join(self._methods).encode())}
-        return (named[refusal.status],) if refusal.status in named else ()
-
-    async def _checked(self, scope, receive, call: Call) -> Reply:
-        headers = {name.decode("latin-1"): value.decode(errors="surrogateescape") for name, value in scope["headers"]}
-        keys = self._gateway.options.keys
-        if keys is not None and not self._is_open and not keys.open_to(headers.get("authorization", "")):
-            raise Refusal(401, "the Authorization header carries no key that is known here", "invalid_api_key")
-        if scope["method"] not in self._methods:
-            raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
-        try:
-            return await self._answer(headers, scope, receive, call)
-        except (ServingError, UnreadableAnswer) as error:
-            raise from_server(error) from None
-        except LongBody:
-            limit = self._gateway.options.max_body_bytes
-            raise Refusal(413, f"the body is over the {limit} bytes of this gateway", "too_large") from None
-        except LongAnswer:
-            limit = self._gateway.options.max_held_bytes
-            message = f"the answer takes more than the {limit} bytes of this gateway; send fewer or shorter texts"
-            raise Refusal(413, message, "too_large") from None
-        except NoRoom:
-            message = "the bodies and answers of other requests fill the memory they may take"
-            raise Refusal(429, message, "overloaded", RETRY_S) from None
-        except TimeoutError:
-            raise Refusal(504, "the request took longer than the time limit", "timeout") from None
-        except (Refusal, ConnectionError):
-            raise
-        except Exception:
-            _LOG.exception("%s, request %s", self._path, current())
-            raise Refusal(500, "the gateway failed; its log says how", "internal") from None
-
-    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        raise NotImplementedError
-
-    async def _body_of(self, headers: dict[str, str], receive, call: Call) -> bytes:
-        announced = headers.get("content-length", "0")
-        size = int(announced) if announced.isdecimal() else 0
-        limit = self._gateway.options.max_body_bytes
-        call.body = _inflated(await read_body(receive, size, limit, call.share), headers, limit)
-        call.share.take(len(call.body) - call.share.size)
-        return call.body
-
-
-_ID_HEADER = HEADER.encode()
-# No browser takes an answer for another kind of file, or shows it in a page of others.
-_SECURITY = (
-    (b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer")
-)  # fmt: skip
-# Pages that people open in a browser.
-_FOR_PEOPLE = ("/", "/docs")
-# The path that has a page and takes bodies.
-_OF_BOTH = {"/": ["POST"]}
-
-
-class _Post(_Endpoint):
-    def __init__(self, gateway: Gateway, route: Route):
-        super().__init__(gateway, route.path, ("POST",), route.family, is_open=False)
-        self._handler, self._body = route.handler, route.body
-
-    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        body = read_object(await self._body_of(headers, receive, call), self._body)
-        with tracing.request_span(self._path, headers) as call.trace:
-            handled = self._gateway.service.answered(self._handler, body, call)
-            return Reply(_encoded(await _unless_gone(handled, receive), call.share))
 
 
 def _encoded(answer: Answer, share: Share) -> bytes:
@@ -212,19 +236,6 @@ def _encoded(answer: Answer, share: Share) -> bytes:
     return body
 
 
-def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
-    try:
-        body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
-    except UnknownCoding as error:
-        message = f"Content-Encoding '{str(error)[:50]}' is not known; send gzip, deflate, or the body as it is"
-        raise Refusal(415, message, "unsupported_media_type") from None
-    except zlib.error as error:
-        raise bad_request(f"the compressed body cannot be read: {error}") from None
-    if len(body) > limit:
-        raise LongBody
-    return body
-
-
 async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
     task, left = asyncio.current_task(), asyncio.ensure_future(receive())
 
@@ -244,27 +255,6 @@ async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
         left.cancel()
 
 
-class _Get(_Endpoint):
-    def __init__(self, gateway: Gateway, page: Page):
-        family = "openai" if page.path.startswith("/v1") else "tei"
-        super().__init__(gateway, page.path, ("GET", "HEAD", *_OF_BOTH.get(page.path, ())), family, page.is_open)
-        self._draw = page.draw
-
-    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        if self._path != "/docs":
-            return self._draw(self._gateway.service, **scope["path_params"])
-        host = headers.get("host") or "HOST:PORT"
-        reply = self._draw(self._gateway.service, f"{scope['scheme']}://{host}")
-        if scope["slash"]:
-            # Its links are relative to its address.
-            reply = reply._replace(body=re.sub(b'href="(?!data:)', b'href="../', reply.body))
-        return reply
-
-
-def _timing(call: Call, seconds: float) -> bytes:
-    return b"queue;dur=%.3f, model;dur=%.3f, total;dur=%.3f" % (call.queue_ns / 1e6, call.model_ns / 1e6, seconds * 1e3)
-
-
 def _error(family: str, refusal: Refusal) -> bytes:
     if family == "cohere":
         return encode({"message": refusal.message})
@@ -281,3 +271,42 @@ async def _not_found(request, error) -> Response:
     path = request.scope["path"]
     body = _error("openai" if path.startswith(("/v1/", "/v2/")) else "tei", refusal)
     return Response(body, 404, media_type="application/json")
+
+
+class GatewayServer:
+    """A gateway that opens its port at once (0: a free port) and answers after `run` or `start`.
+
+    Raises UserError if the port cannot be opened.
+    """
+
+    def __init__(self, gateway: Gateway, address: str, port: int):
+        try:
+            self._socket = listen(address, port)
+        except OSError as error:
+            raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
+        self.port = self._socket.getsockname()[1]
+        self.gateway = gateway
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        self._server = make_server(gateway.asgi, "on", gateway.options.drain_s, answers_half_closed=False)
+        self._thread = threading.Thread(target=self._serve, name="gateway")
+
+    def run(self) -> None:
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
+        signal.signal(signal.SIGHUP, lambda *_: self.gateway.log.reopen())
+        # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        self._serve()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, drain_s: float | None = None) -> None:
+        if drain_s is not None:
+            self._server.config.timeout_graceful_shutdown = drain_s
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve([self._socket]))

@@ -9,7 +9,7 @@ from tfrecords.base.errors import first_line
 RETRY_S = 1
 # The code while a model is being read.
 NOT_READY = "not_ready"
-_TOO_BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED,)
+_TOO_BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.CANCELLED)
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
@@ -39,7 +39,7 @@ def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
     if error.is_too_large:
         message = "the request or its answer is over the model server's limit of a message; send fewer or shorter texts"
         return Refusal(413, message, "too_large")
-    if error.code in _TOO_BUSY or error.is_of_full_queue:
+    if error.code is _TOO_BUSY or error.is_of_full_queue:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:
         return gone()
@@ -54,13 +54,7 @@ def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
 
 def is_busy(error: ServingError) -> bool:
     """Returns whether the server is there and has too much to do."""
-    is_full = error.code is grpc.StatusCode.UNAVAILABLE and "batch scheduling queue" in error.details
-    return is_full or error.code in (*_TOO_BUSY, grpc.StatusCode.DEADLINE_EXCEEDED)
-
-
-def is_passing(error: ServingError) -> bool:
-    """Returns whether the same request may succeed later."""
-    return error.code in (*_TOO_BUSY, *_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    return error.is_of_full_queue or error.code in (_TOO_BUSY, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def gone() -> Refusal:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-import numpy as np
 
 from serving.client import AsyncClient, Connection, ServingError, Signature
 from serving.client.errors import UnreadableAnswer
@@ -20,20 +19,16 @@ from serving.client.tasks import (
     estimated_tokens,
     find_tasks,
 )
-from serving.gateway import tracing
-from serving.gateway.errors import Refusal, gone, is_busy, is_passing, not_ready, unreadable
-from serving.gateway.scheduler import BatchAnswer, ModelBatch, QueuedRequest
-from serving.wire import protos
+from serving.gateway import telemetry
+from serving.gateway.errors import Refusal, gone, is_busy, not_ready, unreadable
+from serving.gateway.scheduler import BatchAnswer, ModelBatch
 from serving.wire.request_id import request_id
-from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 # A text longer than any row; its token count after truncation is the model's maximum.
 _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
-# Between questions to a server that has too much to do.
-_PAUSES_S = (0.1, 0.3, 1.0, 0.0)
 # Calls to further servers of a name if one lacks the version.
 _NEXT_SERVERS = 3
 # So a server refuses a request that was made for other signatures.
@@ -98,7 +93,7 @@ class Reading:
     on_failure: Callable[[], None] = lambda: None
     is_whole: bool = False
     tasks: dict[str, RowsTask] = field(default_factory=dict)
-    labels: list[str] = field(default_factory=list)
+    labels: tuple[str, ...] = ()
     prompts: tuple[str, ...] | None = None
     mask: str = ""
     special: frozenset[int] = frozenset()
@@ -111,95 +106,49 @@ class Reading:
         read = self.version, self.signatures, self.tasks, self.labels, self.prompts, self.mask, self.special
         return *read, self.estimate.longest
 
-    async def fill(self, show: Callable[["Reading"], None]) -> None:
-        """Reads what the signatures alone do not tell; `show` is called when some tasks are known."""
+    async def fill(self) -> None:
+        """Reads what the signatures alone do not tell."""
         tasks = find_tasks(self.signatures)
+        if counter := tasks.get("tokenize"):
+            rows = [(text,) * len(counter.inputs) for text in (b"a " * _MANY_WORDS, b"")]
+            if answer := await self._tried(counter, rows, ("input_ids", "lengths")):
+                longest, length = map(int, answer["lengths"])
+                self.estimate.longest = longest if longest < _MANY_WORDS else None
+                self.special = frozenset(answer["input_ids"][1, :length].tolist())
+        if embed := tasks.get("embed"):
+            self.prompts = () if embed.options else None
+            if "prompt_name" in embed.options:
+                self.prompts = await self._names(embed.asked_with(truncate_left=True), "prompt_names") or None
+        if (classify := tasks.get("classify")) and "classes" in classify.outputs:
+            # All outputs, as in requests: a server prepares a graph for each choice of outputs.
+            self.labels = await self._names(classify, "classes", *classify.outputs, *classify.counts)
+        if fill := tasks.get("fill_mask"):
+            answer = await self._tried(fill, [(mask,) for mask in _MASKS], ("pieces",))
+            known = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
+            self.mask = known[0].decode() if known else ""
+        self.tasks, self.is_whole = tasks, True
 
-        def know(*unknown: str) -> None:
-            self.tasks = {name: task for name, task in tasks.items() if name not in unknown}
-            show(self)
-
-        if "tokenize" in tasks:
-            self.estimate.longest, self.special = await self._limits(tasks["tokenize"])
-        self.prompts = await self._prompt_names(tasks.get("embed"))
-        know("classify")
-        self.labels = await self._class_names(tasks.get("classify"))
-        self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
-        self.is_whole = True
-        know()
-
-    async def _prompt_names(self, task: RowsTask | None) -> tuple[str, ...] | None:
-        if task is None or "prompt_name" not in task.options:
-            return () if task is not None and task.options else None
-        answer = await self._tried(task.asked_with(truncate_left=True), [(b"",)], ("prompt_names",))
-        return tuple(name.decode(errors="replace") for name in answer["prompt_names"][0]) if answer else None
-
-    async def _mask_of(self, task: RowsTask) -> str:
-        answer = await self._tried(task, [(mask,) for mask in _MASKS], ("pieces",))
-        found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
-        return found[0].decode() if found else ""
+    async def _names(self, task: RowsTask, output: str, *all_outputs: str) -> tuple[str, ...]:
+        answer = await self._tried(task, [(b"",) * len(task.inputs)], all_outputs or (output,))
+        return tuple(name.decode(errors="replace") for name in answer[output][0]) if answer else ()
 
     async def _tried(self, task: RowsTask, rows: list, outputs: tuple[str, ...]) -> dict:
-        for pause in _PAUSES_S:
-            try:
-                return await self._ask(task, rows, outputs)
-            except ServingError as error:
-                if error.code is grpc.StatusCode.INVALID_ARGUMENT:
-                    return {}
-                if not pause or not is_busy(error) or error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise
-            await asyncio.sleep(pause)
-        raise AssertionError
-
-    async def _limits(self, task: RowsTask) -> tuple[int | None, frozenset[int]]:
-        """Returns the length of the longest row, None if there is no limit, and the special tokens' ids."""
-        rows = [(text,) * len(task.inputs) for text in (b"a " * _MANY_WORDS, b"")]
-        answer = await self._tried(task, rows, ("input_ids", "lengths"))
-        if not answer:
-            return None, frozenset()
-        longest, length = map(int, answer["lengths"])
-        return longest if longest < _MANY_WORDS else None, frozenset(answer["input_ids"][1, :length].tolist())
-
-    async def _class_names(self, classify: RowsTask | None) -> list[str]:
-        if classify is not None and "classes" in classify.outputs:
-            # All outputs, as in requests: a server prepares a graph for each choice of outputs.
-            row = (b"",) * len(classify.inputs)
-            answer = await self._tried(classify, [row], classify.outputs + classify.counts)
-        else:
-            answer = await self._classified(classify)
-        return [label.decode(errors="replace") for label in answer["classes"][0]] if answer else []
-
-    async def _classified(self, task: RowsTask | None) -> dict:
-        # Of exports that do not name the classes with each answer. Their order must be that of the logits.
-        default, signature = self.signatures.get("serving_default"), self.signatures.get("classify")
-        if default is None or signature is None or "classes" not in signature.outputs:
-            return {}
-        example = protos.Example()
-        for name in (spec.name for spec in default.inputs.values() if spec.dtype == DT_STRING):
-            example.features.feature[name].bytes_list.value.append(b"")
-        inputs = {next(iter(signature.inputs)): np.array([example.SerializeToString()], object)}
         try:
-            answer = await self._call(inputs, ("classes",), "classify")
-            if task is None or "label" not in task.outputs:
-                return answer
-            row = [(b"",) * len(task.inputs)]
-            first = await self._ask(task, row, ("label", "logits"))
-            same = first["logits"].shape == answer["classes"].shape
-            return answer if same and answer["classes"][0, first["logits"].argmax()] == first["label"][0] else {}
+            return await self._ask(task, rows, outputs)
         except ServingError as error:
-            if is_passing(error):
+            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-            _LOG.warning("model %s does not name its classes: %s", self.name, error)
             return {}
 
-    async def run(self, task: RowsTask, batch: ModelBatch) -> BatchAnswer:
-        counter = self.tasks.get("tokenize")
+    async def run(self, batch: ModelBatch) -> BatchAnswer:
+        """Returns the answer to a batch; raises Outdated if the server has another model now."""
+        task, counter = batch.key[1], self.tasks.get("tokenize")
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
         counts = wanted and counter is not None and "lengths" not in task.outputs and counter.inputs == task.inputs
         estimated = sum(row.size for row in batch.rows)
         try:
-            with request_id(batch.request_id), tracing.batch_span(batch.contexts, len(batch.rows), estimated):
+            with request_id(batch.request_id), telemetry.batch_span(batch.contexts, len(batch.rows), estimated):
                 call = self._ask(task, batch.texts, task.outputs + task.counts, batch.timeout_s)
                 if counts:
                     count = self._ask(counter, batch.texts, ("lengths", *counter.counts), batch.timeout_s)
@@ -215,9 +164,6 @@ class Reading:
             self.estimate.learn(batch.texts, tokens)
         of_texts = told | outputs
         return BatchAnswer(outputs, tokens, {name: of_texts[name] for name in COUNTS if name in of_texts})
-
-    def count(self, work: QueuedRequest, texts: list[str]) -> int:
-        return sum(work.tokens or [self.estimate.of((text.encode(),)) for text in texts])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
         """Returns whether the model might truncate a row; if so, another call to the model has to tell."""
@@ -237,15 +183,14 @@ class Reading:
         return answer
 
     async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
+        """Returns the outputs of a call that needs no batch; raises Outdated as `run`."""
         try:
             return await self._call(inputs, outputs, signature, timeout_s)
         except ServingError as error:
             await self._check_failed(error)
             raise
 
-    async def _call(
-        self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float | None = None
-    ) -> dict:
+    async def _call(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float | None) -> dict:
         asked: Any = {"outputs": outputs, "signature": signature, "timeout_s": timeout_s, "version": self.version}
         for _ in range(_NEXT_SERVERS):
             try:
@@ -280,20 +225,11 @@ class Outdated(Refusal):
 class ServedModel:
     """A model of a TensorFlow Serving server, read anew every `check_s` seconds.
 
-    `turns` is shared by all models, so that they are read one after the other; a model that takes longer than
-    `check_s` does not keep the others waiting. `on_change` is called when the model appears, disappears, or changes.
+    `on_change` is called when the model appears, disappears, or changes.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        name: str,
-        check_s: float,
-        on_change: Callable[["ServedModel"], None] = lambda _: None,
-        turns: asyncio.Lock | None = None,
-    ):
+    def __init__(self, connection: Connection, name: str, check_s: float, on_change: Callable[["ServedModel"], None]):
         self.name, self._check_s, self._on_change = name, check_s, on_change
-        self._turns = turns or asyncio.Lock()
         self._client = AsyncClient(connection, name)
         self._wake, self._looked = asyncio.Event(), asyncio.Event()
         self.error = ""
@@ -313,16 +249,9 @@ class ServedModel:
         """Reads the model regularly; never returns."""
         while True:
             self._wake.clear()
-            async with self._turns:
-                # Who waits from now on waits for the next look.
-                looked, self._looked = self._looked, asyncio.Event()
-                look = asyncio.create_task(self._look())
-                try:
-                    await asyncio.wait([look], timeout=self._check_s)
-                except asyncio.CancelledError:
-                    look.cancel()
-                    raise
-            await look
+            # Who waits from now on waits for the next look.
+            looked, self._looked = self._looked, asyncio.Event()
+            await self._look()
             looked.set()
             wait = self._check_s if self.live else min(_DOWN_CHECK_S, self._check_s)
             try:
@@ -362,26 +291,17 @@ class ServedModel:
     async def _read(self) -> Reading:
         for swaps_left in reversed(range(_NEXT_SERVERS)):
             version, signatures = await self._client.described(timeout_s=self._check_s)
-            reading = Reading(self.name, self._client, version, signatures, self.wake)
             if not self.reading.is_whole:
                 self.absence = not_ready(self.name)
+            reading = Reading(self.name, self._client, version, signatures, self.wake)
             try:
-                await reading.fill(self._show)
-                break
+                await reading.fill()
+                return reading
             except ServingError as error:
                 # The version went while it was read: another one is there.
-                if error.code is not grpc.StatusCode.NOT_FOUND:
+                if error.code is not grpc.StatusCode.NOT_FOUND or not (swaps_left or self.reading.is_whole):
                     raise
-                if not swaps_left:
-                    if not self.reading.is_whole:
-                        raise
-                    return self.reading
-        return reading
-
-    def _show(self, reading: Reading) -> None:
-        # In place of a whole one, a reading comes when it is whole.
-        if not self.reading.is_whole:
-            self.reading = reading
+        return self.reading
 
     async def close(self) -> None:
         await self._client.close()

@@ -17,24 +17,11 @@ import numpy as np
 from serving.client import ServingError
 from serving.client.tasks import TRUNCATED_TOKENS
 from serving.gateway.errors import RETRY_S, Refusal, gone
+from serving.gateway.settings import GatewayOptions
 from serving.gateway.token_queue import QueuedRow, TokenQueue
 from serving.wire.request_id import current, joined
 
 _LONGEST_RETRY_S = 60
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of batches and queue.
-
-    A row above `max_batch_tokens` is sent alone. Requests are refused beyond `max_queued_tokens` of their model; one
-    request counts for at most half of them. A model without a batch may send one beyond `max_in_flight`.
-    """
-
-    max_batch_tokens: int = 1024
-    max_batch_rows: int = 256
-    max_in_flight: int = 2
-    max_queued_tokens: int = 65536
 
 
 @dataclass
@@ -80,6 +67,7 @@ class QueuedRequest:
     Attributes:
         take: called with the size of each part of its answer, in bytes; may raise.
         share: the part of its tokens that counts in the queue.
+        sizes: estimated tokens of each row.
     """
 
     key: Any
@@ -90,6 +78,7 @@ class QueuedRequest:
     take: Callable[[int], None]
     share: float
     places: list[tuple[BatchAnswer, int]] = field(default_factory=list)
+    sizes: Sequence[int] = ()
     left: int = 0
     queued_ns: int = 0
     started_ns: int = 0
@@ -110,9 +99,18 @@ class QueuedRequest:
         return list(zip(*map(self.rows, names), strict=True))
 
     @property
-    def tokens(self) -> list[int] | None:
+    def model(self) -> Any:
+        return self.key[0]
+
+    @property
+    def task(self) -> Any:
+        return self.key[1]
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of each row, where the model counted them; else the estimates."""
         if any(answer.tokens is None for answer, _ in self.places):
-            return None
+            return list(self.sizes)
         return [int(answer.tokens[place]) for answer, place in self.places]
 
     @functools.cached_property
@@ -132,13 +130,15 @@ class QueuedRequest:
 class Scheduler:
     """Sends waiting rows as soon as the model is free.
 
+    A row above `max_batch_tokens` is sent alone. One request counts for at most half of `max_queued_tokens`.
+
     `run` answers a batch or raises ServingError. `on_batch` gets each batch, its answer and its duration in seconds.
     """
 
     def __init__(
         self,
         run: Callable[[ModelBatch], Awaitable[BatchAnswer]],
-        limits: Limits,
+        limits: GatewayOptions,
         on_batch: Callable[[ModelBatch, BatchAnswer, float], None] = lambda *_: None,
     ):
         self._run, self._limits, self._on_batch = run, limits, on_batch
@@ -186,7 +186,7 @@ class Scheduler:
         self._check_room(key[0], counted)
         loop = asyncio.get_running_loop()
         done, deadline = loop.create_future(), loop.time() + timeout_s
-        work = QueuedRequest(key, counts, context, deadline, done, take, counted / max(tokens, 1))
+        work = QueuedRequest(key, counts, context, deadline, done, take, counted / max(tokens, 1), sizes=sizes)
         work.places, work.left, work.queued_ns = [None] * len(texts), len(texts), time.time_ns()
         rows = [QueuedRow(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
         self._queue.add(key, rows)

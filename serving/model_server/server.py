@@ -152,7 +152,7 @@ def _check_ports(options: ServerOptions) -> None:
 
 def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     try:
-        from serving.gateway import keys, server, service
+        from serving.gateway import app, keys
     except ModuleNotFoundError as error:
         message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
@@ -160,8 +160,8 @@ def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     host = "127.0.0.1" if options.address("grpc") == "0.0.0.0" else options.address("grpc")  # nosec B104
     host = f"[{host}]" if ":" in host else host
     known = keys.Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None
-    gateway = service.GatewayOptions(Connection(f"{host}:{options.port}", attempts=2), models, known)
-    return server.GatewayServer(gateway, options.bind_address, options.gateway_port)
+    gateway = app.Gateway(Connection(f"{host}:{options.port}", attempts=2), models, known)
+    return app.GatewayServer(gateway, options.bind_address, options.gateway_port)
 
 
 def _metrics_path(options: ServerOptions) -> str | None:

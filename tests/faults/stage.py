@@ -162,9 +162,7 @@ class Stage:
         """The gateway in front of `target`, once it answers (and once the model is there, unless `live` is False)."""
         port = port or free_port()
         command = [wrapper] * bool(wrapper) + ["serving.gateway", f"--target={target}", "--model=m", f"--port={port}"]
-        process = self.started(
-            *command, "--check_s=1", f"--timeout_s={PATIENCE_S}", *flags, log="gateway", http=port, **options
-        )
+        process = self.started(*command, f"--timeout_s={PATIENCE_S}", *flags, log="gateway", http=port, **options)
         wait_for(lambda: status_of(port, "/health") in ((200,) if live else (200, 503)), "the gateway starts")
         return process
 

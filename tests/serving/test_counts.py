@@ -34,7 +34,7 @@ LARGE = {"tensorflow", "keras", "jax", "torch", "matplotlib", "numba", "numpy", 
 HELP = {
     "serving.model_server": (set(), 13),
     "serving.client": ({"grpc", "numpy"}, 25),
-    "serving.gateway": ({"grpc", "numpy"}, 26),
+    "serving.gateway": ({"grpc", "numpy"}, 27),
     "serving.export": ({"numpy"}, 30),
     "albert_tf.run_pretraining": ({"numpy", "numba"}, 46),
     "albert_tf.run_finetuning": ({"numpy"}, 46),

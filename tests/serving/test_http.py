@@ -7,7 +7,6 @@ import resource
 import socket
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +14,6 @@ from serving import http_protocol
 from serving.http_protocol import (
     LongAnswer,
     NoRoom,
-    OutOfFiles,
     Room,
     listen,
     make_server,
@@ -120,17 +118,6 @@ def test_connect_is_no_loop(port):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(b"CONNECT other:80 HTTP/1.1\r\nHost: other:80\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 ")
-
-
-def test_connections_without_a_file_are_reported_once_a_minute(caplog):
-    others, report = [], OutOfFiles()
-    times = iter((0.0, 0.1, 59.0, 60.0))
-    loop = SimpleNamespace(time=lambda: next(times), default_exception_handler=others.append)
-    for _ in range(4):
-        report(loop, {"message": "socket.accept() out of system resource"})
-    assert [record.message.split(":")[0] for record in caplog.records] == ["no file is left for another connection"] * 2
-    report(loop, {"message": "another"})
-    assert others == [{"message": "another"}]
 
 
 @contextlib.contextmanager

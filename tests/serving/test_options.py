@@ -46,7 +46,7 @@ def test_the_clients_ask_for_options(target_of):
     with Client(target_of("optional classifier"), "default") as client:
         answer = client.classify([LONG], truncate_left=True)
         np.testing.assert_allclose(answer["logits"], [logits([cut_left(LONG.encode())])])
-        assert set(answer) == {"label", "logits", "probabilities"}
+        assert set(answer) == {"classes", "label", "logits", "probabilities"}
 
 
 def test_the_client_names_the_option_that_a_model_does_not_take(target_of):

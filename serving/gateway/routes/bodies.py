@@ -22,11 +22,6 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
-def read_object(raw: bytes, kind: type["Body"]) -> Any:
-    """Reads a JSON body as `kind`; raises Refusal for an unknown field that may change the answer."""
-    return read_values(decoded(raw), kind)
-
-
 def decoded(raw: bytes) -> Any:
     """Decodes JSON; raises Refusal for invalid JSON and for duplicate names in an object."""
     raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -46,7 +41,10 @@ def _other(error: Exception) -> Refusal:
 
 
 def read_values(values: Any, kind: type["Body"]) -> Any:
-    """Reads a decoded body as `kind`; fields in `parameters` count as fields of the body."""
+    """Reads a decoded body as `kind`; fields in `parameters` count as fields of the body.
+
+    Raises Refusal for other types, and for an unknown field that may change the answer.
+    """
     if isinstance(values, dict):
         if isinstance(values.get("parameters"), dict):
             parameters = values.pop("parameters")
@@ -63,11 +61,6 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
                 needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
                 absent = next((f"it needs '{field}'" for field in needed if field not in values), "leave it out")
                 raise bad_request(f"the field '{str(name)[:50]}' is not known at this route; {absent}")
-    return converted(values, kind)
-
-
-def converted(values: Any, kind: type) -> Any:
-    """Converts decoded JSON to `kind`; raises Refusal for other types."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
@@ -78,6 +71,15 @@ class Body(msgspec.Struct, kw_only=True):
     """Base class of bodies. `model`: by default the first that can answer."""
 
     model: str | None = None
+
+    @property
+    def cuts(self) -> bool:
+        """Whether too long texts are cut."""
+        return True
+
+    def options(self, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
+        """Returns the body's (field, value) for each model option (serving.client.tasks.OPTIONS)."""
+        return {}
 
 
 class AnyBody(Body, kw_only=True):
@@ -95,19 +97,13 @@ class EmbeddingsBody(Body, kw_only=True):
 
 
 class CohereRerankBody(Body, kw_only=True):
-    """Cohere's rerank body, of both versions.
-
-    Attributes:
-        max_tokens_per_doc: refused below the model's maximum row length.
-    """
+    """Cohere's rerank body, of both versions."""
 
     query: str
     documents: list[str | dict[str, Any]]
     top_n: Positive | None = None
     return_documents: bool | None = None
     rank_fields: list[str] | None = None
-    max_tokens_per_doc: Positive | None = None
-    max_chunks_per_doc: Positive | None = None
 
 
 class TruncatingBody(Body, kw_only=True):
@@ -122,6 +118,14 @@ class TruncatingBody(Body, kw_only=True):
     truncate: bool | None = None
     truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
     prompt_name: str | None = None
+
+    @property
+    def cuts(self) -> bool:
+        return self.truncate is not False
+
+    def options(self, prompts):
+        is_left = (self.truncation_direction or "").lower() == "left"
+        return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", self.prompt_name)}
 
 
 class EmbedBody(TruncatingBody, kw_only=True):
@@ -231,6 +235,16 @@ class CohereEmbedBody(Body, kw_only=True):
     truncate: Literal["NONE", "START", "END"] | None = None
     output_dimension: Positive | None = None
 
+    @property
+    def cuts(self) -> bool:
+        return self.truncate != "NONE"
+
+    def options(self, prompts):
+        kind = self.input_type or ""
+        names = (kind, *_PROMPTS.get(kind, ()))
+        prompt = kind if prompts is None else next((name for name in names if name in prompts), "")
+        return {"truncate_left": ("truncate", self.truncate == "START"), "prompt_name": ("input_type", prompt)}
+
 
 class CohereTokensBody(Body, kw_only=True):
     """A text to tokenize."""
@@ -249,24 +263,6 @@ class TokenizeBody(Body, kw_only=True):
 
     inputs: str | list[str]
     add_special_tokens: bool = True
-
-
-def cuts(body: Body) -> bool:
-    """Returns whether too long texts are cut."""
-    return getattr(body, "truncate", None) not in (False, "NONE")
-
-
-def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-    """Returns the body's (field, value) for each model option (serving.client.tasks.OPTIONS)."""
-    if isinstance(body, TruncatingBody):
-        is_left = (body.truncation_direction or "").lower() == "left"
-        return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", body.prompt_name)}
-    if not isinstance(body, CohereEmbedBody):
-        return {}
-    kind = body.input_type or ""
-    names = (kind, *_PROMPTS.get(kind, ()))
-    prompt = kind if prompts is None else next((name for name in names if name in prompts), "")
-    return {"truncate_left": ("truncate", body.truncate == "START"), "prompt_name": ("input_type", prompt)}
 
 
 def texts_of(value: Text, name: str) -> list[str]:

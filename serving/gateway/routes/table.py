@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any, Literal
 
 from serving.gateway.errors import bad_request
-from serving.gateway.routes import bodies, cohere, huggingface, retrieval, understanding
-from serving.gateway.service import Answer, Call, Handler, Service
+from serving.gateway.routes import bodies, retrieval, understanding
+from serving.gateway.service import Answer, Call, Handler
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,19 @@ class Route:
         return self.task in tasks or (not self.task and bool(tasks))
 
 
-async def first(service: Service, values: dict[str, Any], call: Call) -> Answer:
+async def first(call: Call, values: dict[str, Any]) -> Answer:
     """Uses the route of the model's first task, or /rerank or /similarity if the body has their fields."""
     name = values.get("model")
     if not isinstance(name, str | None):
         raise bad_request("the body is not what this route takes: `$.model` is no string")
-    model, task = service.model(name, *_FIRST)
-    can = next(one for one in _FIRST if model.tasks.get(one) == task)
-    path, inputs = _FIRST[can], values.get("inputs")
+    model, _ = call.service.model(name, *_FIRST)
+    path, inputs = first_path(model.tasks), values.get("inputs")
     if "query" in values and "rerank" in model.tasks:
         path = "/rerank"
     elif isinstance(inputs, dict) and "source_sentence" in inputs:
         path = "/similarity"
     (route,) = (route for route in ROUTES if route.path == path)
-    return await route.handler(service, bodies.read_values(values | {"model": model.name}, route.body), call)
+    return await route.handler(call, bodies.read_values(values | {"model": model.name}, route.body))
 
 
 # What answers the route of the first task.
@@ -98,19 +97,19 @@ ROUTES = (
         "The same by version 1 of that API.", {"query": "capital of France", "documents": ["Paris", "London"]},
     ),
     Route(
-        "/v2/embed", "cohere", "embed", bodies.CohereEmbedBody, partial(cohere.embed, version="2"),
+        "/v2/embed", "cohere", "embed", bodies.CohereEmbedBody, partial(retrieval.cohere_embed, version="2"),
         "Vectors of texts, as Cohere's clients ask.", {"texts": ["a fine film"], "embedding_types": ["float", "int8"]},
     ),
     Route(
-        "/v1/embed", "cohere", "embed", bodies.CohereEmbedBody, cohere.embed_v1,
+        "/v1/embed", "cohere", "embed", bodies.CohereEmbedBody, partial(retrieval.cohere_embed, version="1"),
         "The same by version 1 of that API.", {"texts": ["a fine film"]},
     ),
     Route(
-        "/v1/tokenize", "cohere", "tokenize", bodies.CohereTokensBody, cohere.tokenize,
+        "/v1/tokenize", "cohere", "tokenize", bodies.CohereTokensBody, understanding.cohere_tokenize,
         "The pieces of a text, as Cohere's clients ask.", {"text": "a fine film"},
     ),
     Route(
-        "/v1/detokenize", "cohere", "decode", bodies.CohereIdsBody, cohere.detokenize,
+        "/v1/detokenize", "cohere", "decode", bodies.CohereIdsBody, understanding.cohere_detokenize,
         "The text of ids, as Cohere's clients ask.", {"tokens": [5, 6]},
     ),
     Route(
@@ -148,10 +147,10 @@ ROUTES = (
         for name, task, body, handler, inputs in (
             ("feature-extraction", "embed", bodies.EmbedBody, retrieval.embed, "a fine film"),
             ("sentence-similarity", "embed", bodies.SimilarityBody, retrieval.similarity, _SENTENCES),
-            ("text-classification", "classify", bodies.PredictBody, huggingface.text_classification, "a fine film"),
-            ("token-classification", "tag", bodies.EntitiesBody, huggingface.token_classification, "a fine film"),
-            ("fill-mask", "fill_mask", bodies.MasksBody, huggingface.fill_mask, "a [MASK] film"),
-            ("question-answering", "answer", bodies.AnswerBody, huggingface.question_answering, _QUESTION),
+            ("text-classification", "classify", bodies.PredictBody, understanding.text_classification, "a fine film"),
+            ("token-classification", "tag", bodies.EntitiesBody, understanding.token_classification, "a fine film"),
+            ("fill-mask", "fill_mask", bodies.MasksBody, understanding.pipeline_fill_mask, "a [MASK] film"),
+            ("question-answering", "answer", bodies.AnswerBody, understanding.question_answering, _QUESTION),
         )
     ),
 )  # fmt: skip

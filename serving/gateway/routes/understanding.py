@@ -1,31 +1,43 @@
-"""Text routes: classes, tokens, masks, sentence order, answers, entities, early exit."""
+"""Text routes: classes, tokens, masks, answers, tags; and the pipelines of Hugging Face's clients over them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import constant
+from serving.client.tasks import constant, relevance
 from serving.gateway.errors import bad_request
-from serving.gateway.model import Outdated, Reading
+from serving.gateway.model import Outdated
 from serving.gateway.routes import bodies
+from serving.gateway.routes.retrieval import meta_of
 from serving.gateway.scheduler import QueuedRequest
-from serving.gateway.service import Answer, Call, Service, best_first
+from serving.gateway.service import Answer, Call, best_first
+from tfrecords.answers.numbers import softmax
 
-# Scores of answers lie between this and its negative (serving.exportable.base.NO_ANSWER).
 
-
-async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
+async def predict(call: Call, body: bodies.PredictBody) -> Answer:
     """Returns each row's classes, likeliest first, as text-embeddings-inference does."""
-    model, task = service.model(body.model, "classify")
-    if body.function_to_apply and "value" in task.outputs:
-        raise bad_request("function_to_apply is for classes, and the model gives a value; leave it out")
-    rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
-    work = await service.answer(model, task, rows, call, body)
-    found = _classes(model, work, task.outputs, body.function_to_apply or ("none" if body.raw_scores else None))
+    lone = False
+
+    def rows(task):
+        nonlocal lone
+        if body.function_to_apply and "value" in task.outputs:
+            raise bad_request("function_to_apply is for classes, and the model gives a value; leave it out")
+        read, lone = bodies.rows_of(body.inputs, len(task.inputs))
+        return read
+
+    work = await call.ask(body, "classify", rows)
+    found = _classes(work, body.function_to_apply or ("none" if body.raw_scores else None))
     answers = (_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found))
     return next(answers) if lone else answers
+
+
+async def text_classification(call: Call, body: bodies.PredictBody) -> Answer:
+    """Answers like /predict, but wraps the classes of a single text in a list."""
+    found = await predict(call, body)
+    return [found] if isinstance(found, list) else found
 
 
 def _flagged(work: QueuedRequest, row: int, found: list[dict]) -> list[dict]:
@@ -33,89 +45,88 @@ def _flagged(work: QueuedRequest, row: int, found: list[dict]) -> list[dict]:
 
 
 # Of logits, by the names that transformers' pipelines have for them.
-_FUNCTIONS = {
-    "none": lambda logits: logits,
-    "sigmoid": lambda logits: np.exp(-np.logaddexp(0, -logits)),
-    "softmax": lambda logits: np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)),
-}
+_FUNCTIONS = {"none": np.asarray, "sigmoid": relevance, "softmax": softmax}
 
 
-def _classes(
-    model: Reading, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
-) -> Iterator[list[dict]]:
-    if "value" in outputs:
+def _classes(work: QueuedRequest, function: str | None) -> Iterable[list[dict]]:
+    if "value" in work.task.outputs:
         return ([{"label": "value", "score": float(value)}] for value in work.output("value"))
-    logits = work.output("logits")
-    scores = _FUNCTIONS[function](logits) if function else work.output("probabilities")
-    # Read at once: names of another model raise an error, after which the request begins anew.
-    return map(_best_classes, scores, _class_names(model, work, logits))
+    names = work.output("classes")
+    if (names != names[0]).any():
+        raise Outdated(work.model)
+    scores = _FUNCTIONS[function](work.output("logits")) if function else work.output("probabilities")
+    return (_scored(names[0], row, "label") for row in scores)
 
 
-def _best_classes(scores: np.ndarray, names: list[str]) -> list[dict]:
-    return [{"label": names[one], "score": float(scores[one])} for one in best_first(scores)]
+def _scored(names: Any, scores: Any, key: str) -> list[dict]:
+    return [{key: _text(names[place]), "score": float(scores[place])} for place in best_first(scores)]
 
 
-def _class_names(model: Reading, work: QueuedRequest, logits: np.ndarray) -> list[list[str]]:
-    """Returns the names of all classes for each row; raises Outdated if the model that answered has others."""
-    if "classes" in work.places[0][0].outputs:
-        found = [list(map(_text, row)) for row in work.rows("classes")]
-        if found != found[:1] * len(found):
-            raise Outdated(model)
-        return found
-    # By the logits: probabilities may be rounded to the same number.
-    size, likeliest = logits.shape[1], logits.argmax(axis=1)
-    names = model.labels if len(model.labels) == size else list(map(str, range(size)))
-    labels = list(map(_text, work.rows("label")))
-    if model.labels and labels != [names[one] for one in likeliest]:
-        raise Outdated(model)
-    # A model that does not name its classes still names the likeliest one.
-    return [[*names[:one], label, *names[one + 1 :]] for one, label in zip(likeliest, labels, strict=True)]
-
-
-async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
+async def tokenize(call: Call, body: bodies.TokenizeBody) -> Answer:
     """Returns tokens as text-embeddings-inference does, but without positions in the text."""
-    model, task = service.model(body.model, "tokenize")
     texts, _ = bodies.listed(body.inputs)
     # A model of pairs gets the text as its first one.
-    rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
-    work = await service.answer(model, task, rows, call, body)
-    return _tokens(model, work, body.add_special_tokens)
+    work = await call.ask(body, "tokenize", lambda task: [(text, *[""] * (len(task.inputs) - 1)) for text in texts])
+    return _tokens(work, body.add_special_tokens)
 
 
-def _tokens(model: Reading, work: QueuedRequest, with_special: bool) -> Iterator[list[dict]]:
+def _tokens(work: QueuedRequest, with_special: bool) -> Iterator[list[dict]]:
+    special = work.model.special
     for (ids, pieces), length in zip(work.each("input_ids", "pieces"), work.tokens, strict=True):
-        tokens = [
-            {"id": int(one), "text": _text(piece), "special": int(one) in model.special}
+        yield [
+            {"id": int(one), "text": _text(piece), "special": int(one) in special}
             for one, piece in zip(ids[:length], pieces[:length], strict=True)
+            if with_special or int(one) not in special
         ]
-        yield [token for token in tokens if with_special or not token["special"]]
 
 
-async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answer:
+async def cohere_tokenize(call: Call, body: bodies.CohereTokensBody) -> Answer:
+    """Returns a text's ids and pieces without special tokens."""
+    asked = bodies.TokenizeBody(inputs=body.text, model=body.model, add_special_tokens=False)
+    (tokens,) = await tokenize(call, asked)
+    ids, pieces = [token["id"] for token in tokens], [token["text"] for token in tokens]
+    return {"tokens": ids, "token_strings": pieces, "meta": meta_of("1")}
+
+
+async def decode(call: Call, body: bodies.DecodeBody) -> Answer:
     """Returns the texts of lists of ids, as text-embeddings-inference does."""
-    model, _ = service.model(body.model, "decode")
+    options = call.service.options
+    model, _ = call.service.model(body.model, "decode")
     rows = body.ids if any(isinstance(one, list) for one in body.ids) else [body.ids]
-    service.check_count(len(rows))
+    call.check_count(len(rows))
     if not all(isinstance(row, list) and all(0 <= one < 2**31 for one in row) for row in rows):
         raise bad_request("ids must be a list of numbers from 0 on, or a list of such lists")
     sizes = np.array([len(row) for row in rows], np.int32)
     # A long row makes all others as long: a small body must not claim gigabytes.
-    if len(rows) * int(sizes.max()) > service.options.max_body_bytes:
+    if len(rows) * int(sizes.max()) > options.max_body_bytes:
         raise bad_request(f"ids: {len(rows)} lists of up to {sizes.max()} ids are too many; send long lists alone")
     ids = np.zeros((len(rows), sizes.max()), np.int32)
     for place, row in enumerate(rows):
         ids[place, : len(row)] = row
     inputs = {"ids": ids, "lengths": sizes, "skip_special_tokens": constant(body.skip_special_tokens, len(rows))}
     begin = time.time_ns()
-    found = await model.predict(inputs, ("text",), "decode", service.options.timeout_s)
+    found = await model.predict(inputs, ("text",), "decode", options.timeout_s)
     call.model_ns += time.time_ns() - begin
     return [_text(text) for text in found["text"]]
 
 
-async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Returns the likeliest tokens for each mask."""
+async def cohere_detokenize(call: Call, body: bodies.CohereIdsBody) -> Answer:
+    """Returns the text of token ids."""
+    asked = bodies.DecodeBody(ids=[body.tokens], model=body.model, skip_special_tokens=False)
+    (text,) = await decode(call, asked)
+    return {"text": text, "meta": meta_of("1")}
+
+
+async def _masks(call: Call, body: bodies.MasksBody) -> tuple[list[str], bool, QueuedRequest]:
     texts, lone = bodies.listed(body.inputs)
-    _, work = await masks(service, texts, body, call)
+    work = await call.ask(body, "fill_mask", texts)
+    _check_top_k(body.top_k, work.rows("pieces"))
+    return texts, lone, work
+
+
+async def fill_mask(call: Call, body: bodies.MasksBody) -> Answer:
+    """Returns the likeliest tokens for each mask."""
+    _, lone, work = await _masks(call, body)
     answers = (
         # Rows with fewer masks are filled up with masks whose pieces are empty.
         [
@@ -128,35 +139,61 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     return next(answers) if lone else answers
 
 
-async def masks(
-    service: Service, texts: list[str], body: bodies.MasksBody, call: Call
-) -> tuple[Reading, QueuedRequest]:
-    """Returns the model that fills masks, and its answers."""
-    model, task = service.model(body.model, "fill_mask")
-    work = await service.answer(model, task, texts, call, body)
-    check_top_k(body.top_k, work.rows("pieces"))
-    return model, work
+async def pipeline_fill_mask(call: Call, body: bodies.MasksBody) -> Answer:
+    """Returns the likeliest words for a mask; a list of such lists for several masks or texts."""
+    texts, lone, work = await _masks(call, body)
+    answers = _filled(texts, work, body.top_k)
+    return next(answers) if lone else answers
 
 
-def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
+def _filled(texts: list[str], work: QueuedRequest, top_k: int | None) -> Iterator[Iterable]:
+    name = work.model.mask
+    for text, row in zip(texts, work.each("texts", "ids", "probabilities"), strict=True):
+        found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
+        if not found:
+            raise bad_request(f"the text '{text[:50]}' has no mask ({name or 'as the vocabulary calls it'})")
+        # As iterators: a text is repeated in each of its sequences, which may together be large.
+        words = (islice(_words_for(text, name, place, *mask), top_k) for place, mask in enumerate(found))
+        yield words if len(found) > 1 else next(words)
+
+
+def _words_for(
+    text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray, scores: np.ndarray
+) -> Iterator[dict]:
+    parts = text.split(mask) if mask else [text]
+    before, after = mask.join(parts[: place + 1]), mask.join(parts[place + 1 :])
+
+    def sequence(word: str) -> str:
+        # A piece of WordPiece that goes on, or one of byte-level BPE that has its blank.
+        return f"{before if word[:2] != '##' and word[:1] != ' ' else before.rstrip()}{word.removeprefix('##')}{after}"
+
+    for one in best_first(scores):
+        word = _text(words[one])
+        yield {"score": float(scores[one]), "token": int(ids[one]), "token_str": word, "sequence": sequence(word)}
+
+
+def _check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
     """Raises Refusal if `wanted` is larger than the top_k of rows [..., top_k]."""
     if wanted is not None and wanted > rows[0].shape[-1]:
         raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 
 
-def _scored(names: Any, scores: Any, key: str) -> list[dict]:
-    return [{key: _text(names[place]), "score": float(scores[place])} for place in best_first(scores)]
-
-
-async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
+async def answer(call: Call, body: bodies.AnswerBody) -> Answer:
     """Returns each question's answers, with character positions in the context."""
-    model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(one.context, one.question) for one in asked], call, body)
-    check_top_k(body.top_k, work.rows("answers"))
-    rows = [dict(zip(task.outputs, row, strict=True)) for row in work.each(*task.outputs)]
+    work = await call.ask(body, "answer", [(one.context, one.question) for one in asked])
+    _check_top_k(body.top_k, work.rows("answers"))
+    rows = [dict(zip(work.task.outputs, row, strict=True)) for row in work.each(*work.task.outputs)]
     found = [_answers(row, body.top_k) | work.flagged(place) for place, row in enumerate(rows)]
     return found[0] if lone else found
+
+
+async def question_answering(call: Call, body: bodies.AnswerBody) -> Answer:
+    """Returns the best answer, or a list of the best `top_k`."""
+    found = await answer(call, body)
+    if body.top_k in (None, 1):
+        return found
+    return [one["answers"] for one in found] if isinstance(found, list) else found["answers"]
 
 
 def _answers(row: dict[str, Any], count: int | None) -> dict[str, Any]:
@@ -176,12 +213,10 @@ def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
     return {"answer": _text(text), "start": int(start), "end": int(end), "score": float(score)}
 
 
-async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
+async def tag(call: Call, body: bodies.TextsBody) -> Answer:
     """Returns each text's words with class and character positions."""
-    model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, texts, call, body)
-    answers = _words(work)
+    answers = _words(await call.ask(body, "tag", texts))
     return next(answers) if lone else answers
 
 
@@ -193,6 +228,41 @@ def _words(work: QueuedRequest) -> Iterator[list[dict]]:
             if label
         ]
         yield _flagged(work, number, words)
+
+
+async def token_classification(call: Call, body: bodies.EntitiesBody) -> Answer:
+    """Returns each text's words; neighbours of one class are joined unless `aggregation_strategy` is "none"."""
+    found = await tag(call, body)
+    joins = body.aggregation_strategy != "none"
+    ignored = {"O"} if body.ignore_labels is None else set(body.ignore_labels)
+
+    def entities(words: list[dict]) -> list[dict]:
+        parts = _joined(words) if joins else [{"entity": word.pop("label"), **word} for word in words]
+        return [one for one in parts if one["entity_group" if joins else "entity"] not in ignored]
+
+    return entities(found) if isinstance(body.inputs, str) else map(entities, found)
+
+
+def _joined(words: list[dict]) -> list[dict]:
+    # Joins words of one class as transformers' TokenClassificationPipeline.group_entities does.
+    groups: list[tuple[str, list[dict]]] = []
+    for word in words:
+        label = word["label"]
+        name = label[2:] if label[:2] in ("B-", "I-") else label
+        if groups and name == groups[-1][0] and not label.startswith("B-"):
+            groups[-1][1].append(word)
+        else:
+            groups.append((name, [word]))
+    return [
+        {
+            "entity_group": name,
+            "score": sum(word["score"] for word in group) / len(group),
+            "word": " ".join(word["word"] for word in group),
+            "start": group[0]["start"],
+            "end": group[-1]["end"],
+        }
+        for name, group in groups
+    ]
 
 
 def _text(value: bytes) -> str:

@@ -25,21 +25,6 @@ def front_to():
         yield lambda kind: (stack.enter_context(Front(target(kind))), target)
 
 
-def test_a_call_in_several_batches_is_answered_by_one_version(front_to):
-    front, target = front_to("classifier")
-    other = target("classifier", -1)
-    texts = [f"text {n}" for n in range(9)]
-    with Client(front.target, "default") as client:
-        first = client.classify(texts, max_batch_tokens=1)["logits"]
-
-        def swap(method, request, context):
-            if front.calls.count("Predict") == len(texts) + 4:
-                front.point_at(other, 2)
-
-        front.rule = swap
-        np.testing.assert_array_equal(client.classify(texts, max_batch_tokens=1)["logits"], -first)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_another_model_is_asked_by_its_own_signatures(front_to, version):
     front, target = front_to("classifier")

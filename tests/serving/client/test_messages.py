@@ -93,11 +93,6 @@ def test_batches_and_back_is_the_identity(rows, size):
         assert ids[:length].tolist() == row and not ids[length:].any()
 
 
-def test_rows_of_like_length_travel_together():
-    numbers = list(messages.batches([9, 1, 8, 2], max_rows=2))
-    assert [sorted(batch.tolist()) for batch in numbers] == [[1, 3], [0, 2]]
-
-
 @pytest.mark.parametrize("size", [-1, 2**40])
 def test_an_output_that_is_no_tensor_is_named(size):
     response = protos.PredictResponse()

@@ -1,6 +1,5 @@
 """Requests of more rows than a batching server takes: sent in parts, and answered as if they had been sent whole."""
 
-import asyncio
 import contextlib
 import time
 
@@ -8,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.client import AsyncClient, Client, ServingError
+from serving.client import Client, ServingError
 from serving.client.messages import join_batches
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
@@ -98,15 +97,6 @@ def test_who_knows_the_limit_is_refused_nothing(batching, client_of):
     assert batching.rows == [3, 3, 3, 1]
     with pytest.raises(UserError, match="max_batch_rows is 0; it must be at least 1"):
         client_of(max_batch_rows=0)
-
-
-def test_the_asyncio_client_does_the_same(batching, client):
-    async def ask():
-        async with AsyncClient(client.connection, "default") as client_of_coroutines:
-            return await client_of_coroutines.predict({"x": X})
-
-    assert_whole(asyncio.run(ask()))
-    assert batching.rows == [10, 4, 4, 2]
 
 
 def test_a_server_that_takes_fewer_rows_than_before_is_asked_in_smaller_parts(batching, client):

@@ -1,13 +1,11 @@
 """Vectors, scores and classes of texts: what a model can do is read from its signatures, large inputs are split."""
 
-import asyncio
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.client import AsyncClient, Client
+from serving.client import Client
 from serving.client.messages import MAX_ROWS, batches
 from serving.client.tasks import relevance
 from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
@@ -79,21 +77,6 @@ def test_classify(served):
     assert answer["probabilities"].shape == (40, 2)
     with pytest.raises(UserError, match="gives no embedding of a text"):
         client.embed(TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("served", "call"),
-    [("embedder", "embed"), ("regressor", "rerank"), ("classifier", "classify")],
-    indirect=["served"],
-)
-def test_the_asyncio_client_gives_the_same(served, call):
-    arguments = ["q", TEXTS] if call == "rerank" else [TEXTS]
-
-    async def ask():
-        async with AsyncClient(served[1].connection, "default") as client:
-            return await getattr(client, call)(*arguments, max_batch_tokens=30)
-
-    np.testing.assert_equal(asyncio.run(ask()), getattr(served[1], call)(*arguments))
 
 
 def test_relevance_does_not_overflow():

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from serving.client import Connection
+from serving.gateway.app import Gateway, GatewayServer
 from serving.gateway.routes.table import ROUTES
-from serving.gateway.server import GatewayServer
-from serving.gateway.service import GatewayOptions
+from serving.gateway.settings import GatewayOptions
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
 from tests.stand_in import StandIn
@@ -27,7 +27,7 @@ GROUPS = dict(
     line.split(" = ")
     for line in """
 TOLD = text_tokens:i1 truncated_tokens:i1 unknown_tokens:i1
-CLASSES = label:s1 logits:f2 probabilities:f2
+CLASSES = classes:s2 label:s1 logits:f2 probabilities:f2
 PIECES = input_ids:i2 lengths:i1 pieces:s2 segment_ids:i2
 COUNTED = lengths:i1 text_tokens:i1 truncated_tokens:i1 unknown_tokens:i1
 TOKENS = lengths:i1 pieces:s2 sequence_output:f3
@@ -39,13 +39,11 @@ WORDS = labels:s2 words:s2 starts:i2 ends:i2 probabilities:f3
 TABLE = """
 embedder | serving_default | text:s1 | embedding:f2
 classifier | serving_default | text:s1 | CLASSES
-classifier | classify | inputs:s1 | classes:s2 scores:f2
 cross-encoder | serving_default | first:s1 second:s1 | CLASSES
 regressor | serving_default | first:s1 second:s1 | value:f1
 pretrainer | serving_default | text:s1 | embedding:f2
 pretrainer | fill_mask | text:s1 | ids:i3 pieces:s3 probabilities:f3 texts:s3
 pretrainer | sparse | text:s1 | ids:i2 terms:s2 weights:f2
-exiting classifier | serving_default | text:s1 | CLASSES
 spans | serving_default | context:s1 question:s1 | SPANS
 tagger | serving_default | text:s1 | WORDS
 # As exports of today: they tell what they cut, but never next to a single output.
@@ -61,15 +59,12 @@ prompted embedder | serving_default | text:s1 | embedding:f2
 prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | embedding:f2 COUNTED prompt_names:s2
 prompted embedder | tokens | text:s1 | TOKENS
 prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
+prompted embedder | tokenize | text:s1 | PIECES TOLD
 prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
-naming classifier | serving_default | text:s1 | CLASSES TOLD classes:s2
-naming classifier | classify | inputs:s1 | classes:s2 scores:f2
 optional classifier | serving_default | text:s1 | CLASSES
 optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED
 unprompted embedder | serving_default | text:s1 | embedding:f2
 unprompted embedder | with_options | text:s1 truncate_left:b1 | embedding:f2 COUNTED
-unnumbered pretrainer | serving_default | text:s1 | embedding:f2
-unnumbered pretrainer | fill_mask | text:s1 | pieces:s3 probabilities:f3
 cls last | serving_default | text:s1 | embedding:f2
 bare | serving_default | text:s1 | embedding:f2
 """
@@ -189,8 +184,6 @@ class FakeModel:
             for place, row in enumerate(pieces):
                 found[place, : len(row)] = [vector(piece)[:2] for piece in row]
             return {"sequence_output": found, "lengths": np.int32(list(map(len, pieces)))}
-        if signature == "classify":
-            return {"classes": np.array([self.labels] * len(rows), object)}
         if signature in SAME:
             return {name: np.stack([value] * len(rows)) for name, value in SAME[signature].items()}
         if signature == "tokenize":
@@ -346,10 +339,12 @@ def wait_until_healthy(url: str) -> None:
     wait_until(is_healthy, 120)
 
 
-def start_gateway(stack: contextlib.ExitStack, target: str, live: bool = True, **options) -> SimpleNamespace:
+def start_gateway(
+    stack: contextlib.ExitStack, target: str, live: bool = True, models=("default",), keys=None, **options
+) -> SimpleNamespace:
     """A gateway on a thread, until the stack ends: its `url`, `service` and an HTTP client."""
-    known = {"connection": Connection(target, attempts=1), "models": ("default",), "check_s": 0.2}
-    server = GatewayServer(GatewayOptions(**known | options), "127.0.0.1", 0, 1.0)
+    options = GatewayOptions(**{"check_s": 0.2, "drain_s": 1.0} | options)
+    server = GatewayServer(Gateway(Connection(target, attempts=1), models, keys, options), "127.0.0.1", 0)
     server.start()
     stack.callback(server.stop)
     url = f"http://127.0.0.1:{server.port}"

@@ -1,8 +1,6 @@
 """The page in a real browser: Chromium, driven by the keyboard, over exports of this library."""
 
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,15 +12,14 @@ from tests.serving.model_server.conftest import config_text, start
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytestmark = pytest.mark.slow("browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-# Head, task, options of the export, and the sections of its answer.
+# Head, task, and the sections of its answer.
 MODELS = yaml.safe_load("""
-pretrainer: [pretrainer, null, {exit_rule: movement},
-             [Masked words, Sentence order, Similarity, Sparse vector, Early exit, Tokens]]
-sst2: [exiting classifier, {inputs: [text], labels: [dull, fine, odd]}, {}, [Classes, Tokens]]
-pairs: [regressor, {inputs: [first, second]}, {}, [Classes, Reranked sentences, Tokens]]
-squad: [spans, null, {}, [Answer, Tokens]]
-words: [token classifier, {labels: [O, PLACE, PERSON, DATE]}, {}, [Tagged words, Tokens]]
-choice: [multiple choice, null, {}, [Tokens]]
+pretrainer: [pretrainer, null, [Masked words, Similarity, Sparse vector, Tokens]]
+sst2: [classifier, {inputs: [text], labels: [dull, fine, odd]}, [Classes, Tokens]]
+pairs: [regressor, {inputs: [first, second]}, [Classes, Reranked sentences, Tokens]]
+squad: [spans, null, [Answer, Tokens]]
+words: [token classifier, {labels: [O, PLACE, PERSON, DATE]}, [Tagged words, Tokens]]
+choice: [multiple choice, null, [Tokens]]
 """)
 SECTIONS = {name: sections for name, (*_, sections) in MODELS.items()}
 
@@ -32,8 +29,8 @@ def url(export_model, tmp_path_factory):
     """The gateway of a server with every kind of model."""
     config = tmp_path_factory.mktemp("config") / "models.config"
     bases = {
-        name: export_model(head, task, inputs="text", warm_up_lengths="", **options).parent
-        for name, (head, task, options, _) in MODELS.items()
+        name: export_model(head, task, inputs="text", warm_up_lengths="").parent
+        for name, (head, task, _) in MODELS.items()
     }
     config.write_text(config_text(**bases))
     server = start(gateway_port=free_port(), model_config_file=str(config))
@@ -82,12 +79,6 @@ def answered(page):
     playwright.expect(page.get_by_role("status")).to_contain_text("answered by", timeout=60_000)
 
 
-def keep(page, name):
-    """Writes a picture where $PLAYGROUND_PICTURES says, to be looked at."""
-    if folder := os.environ.get("PLAYGROUND_PICTURES"):
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
-
-
 def test_by_keyboard_alone(open_page):
     page = open_page()
     page.keyboard.press("Tab")  # The link to the API.
@@ -101,7 +92,7 @@ def test_by_keyboard_alone(open_page):
     answered(page)
     assert page.evaluate("document.activeElement.id") == "text"
     assert page.locator("#results h3").all_text_contents() == ["Mask 1", "Mask 2"]
-    assert page.get_by_role("status").text_content() == "6 of 6 tasks answered by pretrainer, version 1."
+    assert page.get_by_role("status").text_content() == "4 of 4 tasks answered by pretrainer, version 1."
     # On to the button, and once more with that.
     while page.evaluate("document.activeElement.id") != "ask":
         page.keyboard.press("Tab")
@@ -121,7 +112,6 @@ def test_every_model_is_asked_what_it_can(open_page, model):
     assert page.get_by_role("region").count() >= len(SECTIONS[model])
     for heading in page.locator("#results table tbody td:not([aria-hidden])").all_text_contents():
         assert float(heading) >= 0
-    keep(page, model)
 
 
 @pytest.mark.parametrize("route", ["info", "tokenize"])
@@ -140,7 +130,7 @@ def test_answers_are_those_of_the_model_that_was_asked(open_page, route):
     answered(page)
     assert page.locator("#results h2").all_text_contents() == [*SECTIONS["pretrainer"], "Time in milliseconds"]
     assert page.locator("#results .alarm").count() == 0
-    assert page.get_by_role("status").text_content() == "6 of 6 tasks answered by pretrainer, version 1."
+    assert page.get_by_role("status").text_content() == "4 of 4 tasks answered by pretrainer, version 1."
     assert {body["model"] for body in bodies} == {"pretrainer"} and "another text" not in str(bodies)
     # The form shows what is chosen now.
     assert page.locator("#about").text_content().startswith("sst2, version 1")
@@ -177,58 +167,16 @@ def test_what_is_refused_is_said_where_it_was_asked(open_page):
     page.get_by_role("button", name="Run").click()
     answered(page)
     assert page.locator("#results .alarm").all_text_contents() == ["too much"]
-    assert "5 of 6" in page.get_by_role("status").text_content()
+    assert "3 of 4" in page.get_by_role("status").text_content()
 
 
-SCREENS = yaml.safe_load("""
-light: {color_scheme: light}
-dark: {color_scheme: dark}
-phone: {viewport: {width: 390, height: 844}, device_scale_factor: 2, has_touch: true}
-phone-dark: {viewport: {width: 390, height: 844}, color_scheme: dark}
-""")
-
-
-@pytest.mark.parametrize(("name", "options"), SCREENS.items())
-def test_light_and_dark_and_narrow(open_page, name, options):
+@pytest.mark.parametrize("options", [{}, {"viewport": {"width": 390, "height": 844}}], ids=["wide", "narrow"])
+def test_nothing_is_wider_than_the_page(open_page, options):
+    fits = "selector => (one => one.scrollWidth <= one.clientWidth)(document.querySelector(selector))"
     page = open_page(**options)
     page.get_by_role("button", name="Run").click()
     answered(page)
-    # Nothing is wider than the page, and no column of the table is out of sight.
-    assert page.evaluate(_FITS, "html") and page.evaluate(_FITS, ".scroll")
-    text, back = (
-        page.evaluate(f"getComputedStyle(document.body).{one}.match(/\\d+/g).map(Number)")
-        for one in ("color", "backgroundColor")
-    )
-    assert _contrast(text, back) > 7 and (sum(back) < 384) == ("dark" in name)
-    for selector in (".hint", ".bars .number", "button", "a", ".alarm, .soft"):
-        found = page.evaluate(_COLOURS, selector)
-        assert found and all(_contrast(*pair) >= 4.5 for pair in found), selector
-    keep(page, name)
+    assert page.evaluate(fits, "html") and page.evaluate(fits, ".scroll")
     page.get_by_role("link", name="API").click()
     playwright.expect(page.get_by_role("heading", name="POST /fill_mask")).to_be_visible()
-    assert page.evaluate(_FITS, "html")
-    for selector in ("td", "pre", ".soft", "a"):
-        assert all(_contrast(*pair) >= 4.5 for pair in page.evaluate(_COLOURS, selector)), selector
-    keep(page, f"docs-{name}")
-
-
-_FITS = "selector => (one => one.scrollWidth <= one.clientWidth)(document.querySelector(selector))"
-# Text and what is behind it, of all elements that a selector finds.
-_COLOURS = """selector => [...document.querySelectorAll(selector)].filter(one => one.offsetParent).map(one => {
-  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  let back = one;
-  while (back.parentElement && numbers(getComputedStyle(back).backgroundColor)[3] === 0) back = back.parentElement;
-  return [getComputedStyle(one).color, getComputedStyle(back).backgroundColor].map(one => numbers(one).slice(0, 3));
-})"""
-
-
-def _contrast(one, other) -> float:
-    """WCAG 2.2, "contrast ratio"."""
-
-    def luminance(colour):
-        parts = [value / 255 for value in colour]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
+    assert page.evaluate(fits, "html")

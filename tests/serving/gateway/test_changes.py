@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from serving.gateway.scheduler import Limits
 from tests.serving.gateway.conftest import failure_of, wait_until
 
 TEXTS = [f"text {number}" for number in range(8)]
@@ -30,10 +29,9 @@ def two(fake_server):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("kind", ["naming classifier", "classifier"])
-def test_no_answer_is_of_two_models(two, front_of, gateway_to, kind, number):
-    """Under another number, or under the same one; classes that come with the answers, or are asked for apart."""
-    one, other = two(kind, (b"red", b"blue") if kind == "classifier" else (b"dull", b"blue"))
+def test_no_answer_is_of_two_models(two, front_of, gateway_to, number):
+    """Under another number, or under the same one."""
+    one, other = two("classifier")
     front = front_of(one)
     gateway, found, stop = gateway_to(front.target), [], threading.Event()
 
@@ -56,11 +54,11 @@ def test_no_answer_is_of_two_models(two, front_of, gateway_to, kind, number):
             one.result()
     last = ask()
     assert first != last and set(found) == {first, last}
-    assert {name for row in last for name, _ in row} == {"red" if kind == "classifier" else "dull", "blue"}
+    assert {name for row in last for name, _ in row} == {"dull", "blue"}
 
 
 def test_another_model_under_the_same_number_is_soon_known(two, fake_server, front_of, gateway_to):
-    one, other = two("naming classifier")
+    one, other = two("classifier")
     front = front_of(one)
     gateway = gateway_to(front.target)
 
@@ -79,7 +77,7 @@ def test_another_model_under_the_same_number_is_soon_known(two, fake_server, fro
 
 
 def test_servers_of_unlike_versions_behind_one_name_answer_every_request(two, front_of, gateway_to):
-    one, other = map(front_of, two("naming classifier"), (1, 2))
+    one, other = map(front_of, two("classifier"), (1, 2))
     gateway = gateway_to(f"ipv4:{one.target},{other.target}")
     found = {classes_of(gateway.http.post("/predict", json={"inputs": TEXTS})) for _ in range(40)}
     assert len(found) <= 2
@@ -110,25 +108,10 @@ def test_a_busy_server_is_not_absent(fake_server, front_of, gateway_to, code, me
     assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)
 
 
-def test_models_are_read_one_after_the_other(fake_server, gateway_to):
-    model, server = fake_server("naming classifier")
-    running, most = set(), []
-
-    def note(asked, context):
-        running.add(asked.model_spec.name)
-        most.append(len(running))
-        threading.Event().wait(0.01)
-        running.discard(asked.model_spec.name)
-
-    model.before = note
-    gateway_to(server.target, models=tuple("abcde"), check_s=5.0)
-    assert max(most) == 1 and len(most) >= 10
-
-
 def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, gateway_to):
     one, other = two("cross-encoder")
     front = front_of(one)
-    gateway = gateway_to(front.target, limits=Limits(max_batch_rows=1, max_in_flight=1), check_s=5.0)
+    gateway = gateway_to(front.target, max_batch_rows=1, max_in_flight=1, check_s=5.0)
 
     def scores():
         body = {"query": "q", "texts": TEXTS, "raw_scores": True}
@@ -137,3 +120,28 @@ def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, 
     first, calls = scores(), front.calls.count("Predict")
     front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other, 2)
     assert scores() == {index: -score for index, score in first.items()}
+
+
+def test_the_names_of_classes_in_an_answer_are_of_one_model(two, front_of, gateway_to):
+    """Although another model came under the same number between two batches."""
+    one, other = two("classifier")
+    front = front_of(one)
+    gateway = gateway_to(front.target, max_batch_rows=1, max_in_flight=1, check_s=60.0)
+    calls = front.calls.count("Predict")
+    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other)
+    answer = classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
+    assert {name for row in answer for name, _ in row} == {"dull", "blue"}
+
+
+def test_a_request_that_another_model_refuses_begins_anew(fake_server, front_of, gateway_to):
+    front, other = front_of(fake_server("classifier")[1].target), fake_server("telling classifier")[1].target
+    gateway = gateway_to(front.target, check_s=60.0)
+
+    def refuse(method, request, context):
+        if method == "Predict":
+            front.rule = lambda *_: None
+            front.point_at(other)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "other signatures")
+
+    front.rule = refuse
+    assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)

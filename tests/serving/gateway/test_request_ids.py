@@ -9,7 +9,6 @@ import pytest
 
 from serving.client import Client, ServingError, request_id
 from serving.gateway.keys import Keys
-from serving.gateway.scheduler import Limits
 from tests.serving.gateway.conftest import wait_until
 
 MADE = re.compile("[0-9a-f]{32}")
@@ -25,7 +24,7 @@ def logged(fake_server, gateway_to, tmp_path):
 
     def make(**options):
         model, stand_in = fake_server("embedder")
-        gateway = gateway_to(stand_in.target, access_log=str(tmp_path / "log"), **options)
+        gateway = gateway_to(stand_in.target, access_log=str(tmp_path / "log"), check_s=60.0, **options)
         model.metadata.clear()
         return gateway, model, lambda: [json.loads(line) for line in (tmp_path / "log").read_text("utf-8").splitlines()]
 
@@ -68,7 +67,7 @@ def test_an_error_is_logged_with_its_code_and_has_an_id(logged):
 
 def test_a_batch_has_the_ids_of_its_requests(fake_server, gateway_to):
     model, stand_in = fake_server("embedder")
-    gateway = gateway_to(stand_in.target, limits=Limits(max_in_flight=1))
+    gateway = gateway_to(stand_in.target, max_in_flight=1)
     model.open.clear()
 
     def ask(own: str) -> str:

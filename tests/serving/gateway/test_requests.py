@@ -44,8 +44,8 @@ def test_a_request_has_its_answer(shared_gateway, kind, called, body, status, an
     if method == "POST":
         queue, model, total = timing_of(found)
         assert queue >= 0 and 0 < model < total and queue + model <= total
-        # Asked with options, embedders tell too, and have no field for it.
-        assert ("x-truncated-inputs" in found.headers) == ('"truncated"' in found.text) or kind == "prompted embedder"
+        # Asked with options, or not to truncate, embedders tell too, and have no field for it.
+        assert ("x-truncated-inputs" in found.headers) == ('"truncated"' in found.text) or "embedder" in kind
 
 
 def test_every_route_is_in_the_table():

