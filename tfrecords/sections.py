@@ -165,7 +165,7 @@ def _remote(path: str | os.PathLike):
 
         return fsspec.core.url_to_fs(str(path))
     except (ImportError, ValueError) as error:
-        fix = ": pip install 'albert-tf[remote]'" * isinstance(error, ImportError)
+        fix = ": pip install '.[remote]'" * isinstance(error, ImportError)
         raise UserError(f"cannot read '{path}' ({error}){fix}") from error
 
 

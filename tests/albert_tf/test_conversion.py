@@ -130,7 +130,7 @@ UNKNOWN = [
     (
         "tokenizer.json",
         lambda: _json(type="Unigram", unk_id=2, vocab=_PIECES),
-        r"has no piece .* by ids",
+        r"is not followed; .* by ids",
     ),
     ("sentencepiece.bpe.model", _sentencepiece_of_xlm_roberta, "has no piece <pad>, .* by ids"),
     ("vocab.txt", lambda: b"the 1907\nto@@ 12\n", r"has no line \[PAD\], .* by ids"),

@@ -204,9 +204,9 @@ def test_a_version_describes_itself(version):
         np.testing.assert_allclose(answers["logits"].ravel(), trial.outputs["logits"], atol=1e-6)
 
 
-def test_an_export_for_ids_has_no_tokenizer(make_model):
+def test_an_export_for_ids_has_no_tokenizer(make_model, tmp_path):
     loaded = Loaded(make_model("regressor"), None, {})
-    found, contents = description.read(loaded.export("lite", engine="litert"))
+    found, contents = description.read(loaded.export(tmp_path, engine="litert"))
     assert found.tokenizer is None and list(contents) == ["model.tflite"] and found.trials[0].texts == ()
 
 

@@ -26,8 +26,14 @@ _MOST_CONTROL = 40
 # How certain files begin that are no text. Of UTF-16 and UTF-32 it is the byte-order mark.
 _MAGIC = {
     b"PK\x03\x04": "an archive (.zip, .xlsx, .keras, .docx ...)",
+    b"\x89HDF": "an HDF5 file",
     b"\x1f\x8b": "gzip without the ending .gz",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"\xd0\xcf\x11\xe0": "an old Office document (.xls, .doc)",
     b"%PDF-": "a PDF",
+    b"PAR1": "a Parquet file",
     codecs.BOM_UTF32_LE: "UTF-32 text (iconv -f utf-32 -t utf-8 converts that)",
     codecs.BOM_UTF32_BE: "UTF-32 text (iconv -f utf-32 -t utf-8 converts that)",
     codecs.BOM_UTF16_LE: "UTF-16 text (iconv -f utf-16 -t utf-8 converts that)",

@@ -1,6 +1,7 @@
 """Phases, parts of a batch, bad batches, dry run."""
 
 import dataclasses
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 from albert_tf import run_pretraining
-from albert_tf.base import libraries
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
@@ -117,7 +117,7 @@ def test_tensorboards_files_are_written_where_it_is_there(tiny_settings, tmp_pat
     settings = dataclasses.replace(tiny_settings, tensorboard=True, num_train_steps=2)
     folder = pretrain(settings, tmp_path)
     assert any(b"trust_ratio_median" in file.read_bytes() for file in (folder / "tensorboard" / "train").iterdir())
-    monkeypatch.setattr(libraries.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="--tensorboard needs tensorboard: pip install tensorboard"):
         dataclasses.replace(settings, seed=1)
 

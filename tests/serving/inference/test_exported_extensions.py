@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import extension, registry
 from albert_tf.checkpoints.sharing import unshare_blocks
+from albert_tf.config import extension, registry
 from serving.inference import InferenceOptions, make_encoder
 from tests.serving.inference.encoders import (
     ENCODERS,
