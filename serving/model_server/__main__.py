@@ -9,10 +9,7 @@ import threading
 import time
 from importlib import metadata
 
-from serving.http_protocol import raise_file_limit
 from serving.model_server import flags
-from serving.model_server.server import ModelServer
-from serving.model_server.status import StatusError, as_status_error
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import leave_a_closed_pipe
 
@@ -52,6 +49,11 @@ def _serve(options: flags.ServerOptions) -> int:
     # Whoever rotates the log sends it, also while the server starts.
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
+    # --help and bad flags answer without them.
+    from serving.http_protocol import raise_file_limit
+    from serving.model_server.server import ModelServer
+    from serving.model_server.status import StatusError, as_status_error
+
     # The objects of the libraries stay: a collection that walked all of them would stop every request for a quarter of
     # a second. Models come after this, so theirs are collected when they go.
     gc.collect()
