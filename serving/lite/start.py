@@ -92,7 +92,7 @@ def main(settings: LightStartSettings) -> None:
     try:
         from serving.model_server import __main__ as model_server
     except ModuleNotFoundError as error:
-        raise UserError(f"the server needs {error.name}: pip install 'albert-tf-client[serve]'") from error
+        raise UserError(f"the server needs {error.name}: pip install './client[serve]'") from error
     settings.check_ports()
     settings.say_address()
     # The server writes its own log, and not by the handler of absl, which has shown warnings alone.

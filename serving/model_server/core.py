@@ -207,7 +207,7 @@ def _saved_models(needed_by: str) -> ModuleType:
         start_tensorflow()
         return importlib.import_module("serving.model_server.versions.saved_model")
     except ModuleNotFoundError as error:
-        message = f"{needed_by} needs {error.name}, which is not installed here: pip install albert-tf"
+        message = f"{needed_by} needs TensorFlow, which is not installed here: install albert-tf, or export for LiteRT"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
+from serving.model_server import core
 from serving.model_server.status import StatusError
 from serving.wire.protos import SignatureDef
 from tests.servers import free_port
@@ -234,3 +235,12 @@ def test_the_gateway_knows_the_tasks_of_a_lite_version(start_server, lite_versio
     assert not any("[MASK]" in answer["sequence"] for answer in json.loads(body))
     status, body = post(port, "/v1/embeddings", json.dumps({"input": ["the cat", "paris"]}))
     assert (status, len(json.loads(body)["data"])) == (200, 2)
+
+
+def test_a_saved_model_without_tensorflow_is_one_clear_line(half_plus_two, monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+
+    monkeypatch.setattr(core.importlib, "import_module", absent)
+    with pytest.raises(StatusError, match="123 needs TensorFlow, which is not installed here: install albert-tf, or"):
+        start(model_base_path=str(half_plus_two))
