@@ -4,7 +4,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from tfrecords.base.started import is_our_command
+from tfrecords.base.machine.started import is_our_command
 from tfrecords.base.version import VERSION as __version__
 
 # At once for everyone else, since Keras loads only what was registered with it. A command answers --help, and says
@@ -12,7 +12,7 @@ from tfrecords.base.version import VERSION as __version__
 if TYPE_CHECKING or not is_our_command():
     # Models alone have no need of TensorFlow under another Keras backend.
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
-        import tfrecords.base.quiet_tensorflow  # noqa: F401
+        import tfrecords.base.machine.quiet_tensorflow  # noqa: F401
 
     from albert_tf.config import AlbertConfig
     from albert_tf.layers.encoder import AlbertEncoder

@@ -9,7 +9,7 @@ python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --ou
 
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.loading.hub import check_model
-from tfrecords.base.cpu import train_by_onednn
+from tfrecords.base.machine.cpu import train_by_onednn
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.corpus import find_files
 

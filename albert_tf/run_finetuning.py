@@ -9,9 +9,9 @@ from albert_tf.loading.hub import check_model
 from albert_tf.loading.model_files import MODEL_FILE, load_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
-from tfrecords.base.cpu import train_by_onednn
+from tfrecords.base.machine.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_export, start_tensorflow
-from tfrecords.tokenizers.folder_files import check_tokenizer
+from tfrecords.tokenizers.folders.folder_files import check_tokenizer
 
 
 def main(settings: FinetuningSettings) -> None:
@@ -20,8 +20,8 @@ def main(settings: FinetuningSettings) -> None:
     if found:
         print(found)
     start_tensorflow()
-    from albert_tf.training.devices import make_devices
     from albert_tf.training.finetuning import finetune
+    from albert_tf.training.loop.devices import make_devices
 
     devices = make_devices(settings.strategy)
     folder = finetune(settings, devices=devices)

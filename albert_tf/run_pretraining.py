@@ -12,10 +12,10 @@ from albert_tf.config import read_config
 from albert_tf.loading.hub import check_model
 from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.pretraining_settings import PretrainingSettings
-from tfrecords.base.cpu import train_by_onednn
+from tfrecords.base.machine.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.manifest import read_manifest
-from tfrecords.tokenizers.folder_files import check_tokenizer
+from tfrecords.tokenizers.folders.folder_files import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:
@@ -29,7 +29,7 @@ def main(settings: PretrainingSettings) -> None:
     for patterns in filter(None, (settings.train_data, settings.second_train_data)):
         read_manifest(patterns)
     start_tensorflow()
-    from albert_tf.training.devices import make_devices
+    from albert_tf.training.loop.devices import make_devices
     from albert_tf.training.pretraining import pretrain, try_all_paths
 
     if settings.dryrun:

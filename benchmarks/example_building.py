@@ -26,7 +26,7 @@ from benchmarks.machine import machine_line
 from benchmarks.timing import seconds_of
 from tfrecords import corpus
 from tfrecords.base.script import run_main
-from tfrecords.sections import Chunk, plan_pieces, read_chunks
+from tfrecords.building.sections import Chunk, plan_pieces, read_chunks
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 

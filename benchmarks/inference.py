@@ -5,7 +5,7 @@ SavedModel. What cannot run here is left out and named: the peers without `pip i
 CPU has not. Real sentences need the data that BUILD.md names.
 """
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ from benchmarks.timing import medians_ms
 from serving.benchmark.report import environment
 from serving.inference import InferenceOptions, make_encoder
 from tfrecords.base import files
-from tfrecords.base.cpu import cpu_flags
+from tfrecords.base.machine.cpu import cpu_flags
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting

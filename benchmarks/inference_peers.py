@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf.checkpoints import save_huggingface
-from tfrecords.base.cpu import bfloat16_flags
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import bfloat16_flags
 
 PACKAGES = ("torch", "transformers", "openvino", "nncf", "onnxruntime", "onnx")
 

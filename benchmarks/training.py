@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
-from albert_tf.training.devices import Devices
-from albert_tf.training.steps import Steps
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.steps import Steps
 from benchmarks import hub
 from benchmarks.machine import machine_line
 from benchmarks.texts import topics_and_vocabulary

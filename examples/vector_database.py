@@ -13,7 +13,7 @@ from pathlib import Path
 from qdrant_client import QdrantClient, models
 
 import albert_tf
-from albert_tf.loading.loaded import Loaded
+from albert_tf.loaded import Loaded
 
 COLLECTION, PART = "passages", 1024
 

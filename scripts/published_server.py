@@ -36,7 +36,7 @@ EXPECTED = "expected.json"
 def make_tokenizer(kind: str, folder: Path):
     """Returns a small tokenizer of a kind, made from TEXTS."""
     from tfrecords.tokenizers.loading import load_tokenizer
-    from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+    from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
     folder.mkdir()
     if kind == "wordpiece":
@@ -52,7 +52,7 @@ def make_tokenizer(kind: str, folder: Path):
 
 def export_all(output_dir: Path) -> None:
     """Exports every case; writes what Keras answers, and the config of a server that sees the folder as /models."""
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     import keras
 

@@ -161,7 +161,7 @@ def free_port(port: int = 0) -> int:
 
 def fill_words(target: str, data: Path) -> str:
     """Masks a word in each row of held-out text; returns what the model puts there, and how much is right."""
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from tfrecords.reader import read_examples
 

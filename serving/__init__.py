@@ -1,3 +1,3 @@
 """Exports, serves and calls models."""
 
-from tfrecords.base import started  # noqa: F401
+from tfrecords.base.machine import started  # noqa: F401

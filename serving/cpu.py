@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfrecords.base.cpu import CPU_INFO, OWN_CPU_INFO, cpu_flags
+from tfrecords.base.machine.cpu import CPU_INFO, OWN_CPU_INFO, cpu_flags
 
 # Without these oneDNN's bfloat16 products end the process, hardware for bfloat16 or not.
 BFLOAT16_NEEDS = ("avx512f", "avx512bw", "avx512vl", "avx512dq")

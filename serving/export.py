@@ -10,7 +10,7 @@ from pathlib import Path
 from albert_tf.loading.hub import check_model
 from serving.export_settings import ExportSettings, read_calibration
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.tokenizers.folder_files import check_tokenizer
+from tfrecords.tokenizers.folders.folder_files import check_tokenizer
 
 __all__ = ["ExportSettings", "export"]
 

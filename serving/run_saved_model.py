@@ -49,7 +49,7 @@ def _serve(version: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
 

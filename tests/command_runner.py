@@ -19,7 +19,7 @@ import numba  # noqa: F401
 if "without_tensorflow" in sys.argv:
     sys.modules |= {"tensorflow": None, "keras": None}
 else:
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     import tensorflow_text  # noqa: F401
 

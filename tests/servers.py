@@ -15,7 +15,7 @@ from typing import Any
 from serving.client import Client, ServingError
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import replacing
-from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
+from tfrecords.base.machine.processes import interrupts_deferred, interrupts_held_back
 
 START_TIMEOUT_S = 120
 

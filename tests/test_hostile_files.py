@@ -24,7 +24,7 @@ from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.loading.model_files import load_task
-from albert_tf.training.run_folder import History
+from albert_tf.training.loop.run_folder import History
 from serving.gateway.keys import Keys
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.status import StatusError

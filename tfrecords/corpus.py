@@ -11,11 +11,11 @@ from pathlib import Path
 
 from absl import logging
 
-from tfrecords import sections
 from tfrecords.base.errors import UserError
 from tfrecords.base.patterns import patterns_of
 from tfrecords.base.text_files import is_json_lines, refuse_table
-from tfrecords.sections import Chunk, Section, is_remote
+from tfrecords.building import sections
+from tfrecords.building.sections import Chunk, Section, is_remote
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 

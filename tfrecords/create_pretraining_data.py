@@ -13,14 +13,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfrecords import corpus, sections
+from tfrecords import corpus
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
-from tfrecords.build_settings import BuildSettings
-from tfrecords.builder import build
-from tfrecords.permutation import CONFIG
-from tfrecords.runners import RUNNERS
+from tfrecords.building import sections
+from tfrecords.building.builder import build
+from tfrecords.building.runners import RUNNERS
+from tfrecords.building.settings import BuildSettings
+from tfrecords.examples.permutation import CONFIG
 from tfrecords.text_settings import TextSettings
 from tfrecords.tokenizers.base import Tokenizer
 

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-from tfrecords.lanes import stretches_of
-from tfrecords.randomness import derive
+from tfrecords.building.lanes import stretches_of
+from tfrecords.examples.randomness import derive
 from tfrecords.reader import map_batches, open_records
 
 # Purposes of keys; `reader` and `lanes` have others.

@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-from tfrecords.lanes import Lanes, number_of_lanes
+from tfrecords.building.lanes import Lanes, number_of_lanes
+from tfrecords.examples.masking import MaskingRule, MaskingVocabulary, mask_examples
+from tfrecords.examples.packing import pack_batch
+from tfrecords.examples.randomness import derive
 from tfrecords.manifest import check_files, find_records, read_manifest
-from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
-from tfrecords.packing import pack_batch
-from tfrecords.randomness import derive
 from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]

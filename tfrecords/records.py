@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfrecords.base.compiled import compiled
+from tfrecords.base.machine.compiled import compiled
 
 _INT64_LIST, _FLOAT_LIST = 0x1A, 0x12  # protobuf tags of tf.train.Feature's fields 3 and 2
 _HEADER, _FOOTER = 12, 4

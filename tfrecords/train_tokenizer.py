@@ -15,9 +15,9 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.text_settings import TextSettings
-from tfrecords.tokenizers.adding import add_words, frequent_words
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
+from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
 # Lines of text that a vocabulary is made of, from the first on.
 _MOST_LINES = 2_000_000

@@ -15,7 +15,7 @@ from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
 from tfrecords.corpus import read_documents
-from tfrecords.tokenizers.folder_files import check_tokenizer
+from tfrecords.tokenizers.folders.folder_files import check_tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES
 from tfrecords.tokenizers.loading import tokenizer_in
-from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def load(path: str | os.PathLike) -> keras.Model:

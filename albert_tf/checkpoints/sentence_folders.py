@@ -12,7 +12,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
+from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES as TRANSFORMER_FILES
 
 # The list of a model's modules, and the folder of each.
 MODULES = "modules.json"

@@ -15,9 +15,9 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.text_student import TextStudent
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.training.batches import predict, reader
-from albert_tf.training.devices import Devices
-from albert_tf.training.loop import Phase, Training
+from albert_tf.training.loop.batches import predict, reader
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import digest
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer

@@ -6,7 +6,7 @@ import numpy as np
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.tasks.rows import text_rows
-from albert_tf.training.batches import predict
+from albert_tf.training.loop.batches import predict
 from tfrecords.tokenizers.base import Tokenizer
 
 

@@ -21,14 +21,14 @@ from albert_tf.compression.text import Texts, count_pieces, make_rows, read_text
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import Loaded, load
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE
-from albert_tf.training import run_folder
-from albert_tf.training.devices import Devices, make_devices
+from albert_tf.training.loop import run_folder
+from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.start import check_length
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import say_export
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.pruning import prune_tokenizer
+from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
 
 # What a compressed model's folder says of the compression, and the folder of its training.
 REPORT_FILE, TEXT_PHASE = "compress.json", "text_phase"

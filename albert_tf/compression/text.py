@@ -14,7 +14,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask
 from tfrecords.base.errors import UserError
 from tfrecords.corpus import read_documents
-from tfrecords.randomness import derive
+from tfrecords.examples.randomness import derive
 from tfrecords.tokenizers.base import Tokenizer
 
 # Texts that are converted to rows at a time.

@@ -112,7 +112,7 @@ def extension_class(name: str) -> type["Extension"]:
     entry = REGISTRY[name]
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         # Extensions import Keras, which imports TensorFlow; commands read configurations before they do so themselves.
-        import tfrecords.base.quiet_tensorflow  # noqa: F401
+        import tfrecords.base.machine.quiet_tensorflow  # noqa: F401
     try:
         module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
     except ModuleNotFoundError as error:

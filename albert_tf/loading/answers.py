@@ -15,7 +15,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
-from albert_tf.training.batches import predict as predict_rows
+from albert_tf.training.loop.batches import predict as predict_rows
 from tfrecords.answers.numbers import class_answers, label_answers, span_answers, tag_answers, word_answers
 from tfrecords.answers.spans import find_answers
 from tfrecords.answers.texts import (
@@ -35,7 +35,7 @@ from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loading.loaded import Loaded
+    from albert_tf.loaded import Loaded
 
 # Logits of masked words that are in memory at a time: half a gigabyte.
 _MOST_LOGITS = 2**27

@@ -14,7 +14,7 @@ from albert_tf.loading.model_files import MODEL_FILE, READ, SHARDS, detect, shar
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_object
 from tfrecords.base.hub import MODULES, Fetch, find, nothing_read, read_modules
-from tfrecords.tokenizers.folder_files import tokenizer_files
+from tfrecords.tokenizers.folders.folder_files import tokenizer_files
 
 # What keras-hub downloads itself.
 PRESETS = ("kaggle://", "hf://")

@@ -20,8 +20,8 @@ from albert_tf.checkpoints.sentence_folders import (
 )
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loaded import Loaded
 from albert_tf.loading.hub import find_model, is_preset
-from albert_tf.loading.loaded import Loaded
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_files
 from albert_tf.loading.own_tokenizer import check_own, check_rows, refuse_other
 from albert_tf.models.base import EncoderModel
@@ -31,8 +31,8 @@ from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_counts, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
+from tfrecords.tokenizers.vocabularies.comparing import difference
 
 Given = str | os.PathLike | Tokenizer
 

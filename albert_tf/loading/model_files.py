@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf.config.published import CONFIG_FILES
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.folder_files import FILES
+from tfrecords.tokenizers.folders.folder_files import FILES
 
 MODEL_FILE = "model.keras"
 # The description of the task that fine-tuning writes.

@@ -10,8 +10,8 @@ from albert_tf.checkpoints.variables import encoder_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.comparing import SPECIAL, difference, special_difference
 from tfrecords.tokenizers.loading import own_sha256, tokenizer_in
+from tfrecords.tokenizers.vocabularies.comparing import SPECIAL, difference, special_difference
 
 # Rows that a published table may have beyond the vocabulary's pieces, to be a multiple of 8, 64 or 128.
 _PADDING = 128

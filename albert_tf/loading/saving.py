@@ -15,7 +15,7 @@ from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import DESCRIPTION_FILE
 
 if TYPE_CHECKING:
-    from albert_tf.loading.loaded import Loaded
+    from albert_tf.loaded import Loaded
 
 _CARD = "README.md"
 # A line of every card that `save` writes.

@@ -19,7 +19,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
-from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
+from albert_tf.training.loop.batches import batches_per_epoch, epoch_order, padding
 from tfrecords.answers.numbers import unit
 from tfrecords.answers.texts import prompt_name_of
 from tfrecords.base.columns import items, strings
@@ -27,7 +27,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loading.loaded import Loaded
+    from albert_tf.loaded import Loaded
 
 # Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
 DEFAULTS = Hyperparameters(

@@ -14,8 +14,8 @@ from albert_tf.models.whole_batch import share_of_batch
 from albert_tf.training.start import check_length
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.comparing import difference
-from tfrecords.tokenizers.pruning import pieces_within
+from tfrecords.tokenizers.vocabularies.comparing import difference
+from tfrecords.tokenizers.vocabularies.pruning import pieces_within
 
 
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:

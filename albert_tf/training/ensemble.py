@@ -14,15 +14,15 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
-from albert_tf.training.batches import predict
+from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
 from albert_tf.training.start import check_length
 from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.vocabularies.comparing import difference
 
 
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:

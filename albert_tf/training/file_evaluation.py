@@ -22,7 +22,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.training import pictures
 from albert_tf.training.baseline import baseline_scores
-from albert_tf.training.batches import predict
+from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
 from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files

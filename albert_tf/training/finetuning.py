@@ -12,12 +12,12 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
-from albert_tf.training import run_folder
 from albert_tf.training.baseline import baseline_line
-from albert_tf.training.batches import predict, reader
-from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
-from albert_tf.training.loop import Phase, Training
+from albert_tf.training.loop import run_folder
+from albert_tf.training.loop.batches import predict, reader
+from albert_tf.training.loop.devices import Devices, make_devices
+from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
 from tfrecords.answers.truncation import truncation_line

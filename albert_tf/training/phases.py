@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from albert_tf.training.devices import Devices
 from albert_tf.training.held_out import check_held_out
-from albert_tf.training.loop import Phase
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.training import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest

@@ -20,7 +20,7 @@ from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Hyperparameters, Task
-from albert_tf.training.batches import batches_per_epoch
+from albert_tf.training.loop.batches import batches_per_epoch
 from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer

@@ -10,10 +10,10 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.permutation import objective as permutation
-from albert_tf.training import run_folder
-from albert_tf.training.devices import Devices, make_devices
-from albert_tf.training.loop import LOWER_RATE, Training
-from albert_tf.training.memory import memory_advice
+from albert_tf.training.loop import run_folder
+from albert_tf.training.loop.devices import Devices, make_devices
+from albert_tf.training.loop.memory import memory_advice
+from albert_tf.training.loop.training import LOWER_RATE, Training
 from albert_tf.training.phases import RecordsPhase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
 from albert_tf.training.start import Start, check_length, copy_weights, load_pretraining_start

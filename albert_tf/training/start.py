@@ -16,8 +16,8 @@ from albert_tf.loading.load import load
 from albert_tf.loading.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.comparing import carry_over, difference
 from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.vocabularies.comparing import carry_over, difference
 
 
 class Start(NamedTuple):

@@ -39,7 +39,7 @@ def measured(settings: LatencySettings) -> list[dict]:
     text, vocabulary = topics_and_vocabulary(work, 4000)
     found = []
     # Imported late: the load generator's processes import this module too, and need no TensorFlow.
-    import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
+    import tfrecords.base.machine.quiet_tensorflow  # noqa: F401  (first of all)
     from benchmarks.latency.measure import export_model, make_model, measure
 
     for name in settings.models.split(","):

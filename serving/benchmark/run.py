@@ -20,7 +20,7 @@ from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.base.errors import UserError
-from tfrecords.base.started import stop_insisting
+from tfrecords.base.machine.started import stop_insisting
 
 INTERRUPTED = "interrupted"
 # These failures of a first request are due to its content; others to the server's state.

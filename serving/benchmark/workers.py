@@ -15,7 +15,7 @@ from serving.benchmark.load import LONGEST_STRETCH, Driver, LoadShare, Samples, 
 from serving.client.channel import Connection
 from serving.client.messages import Arrays
 from tfrecords.base.errors import UserError
-from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
+from tfrecords.base.machine.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 from tfrecords.base.script import start_tensorflow
 
 # Time for every process to have read its share before the common start.

@@ -19,8 +19,8 @@ from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKerne
 from serving.inference.layers import ExportedEmbeddings, dense, norm
 from serving.inference.options import InferenceOptions, check_runs_here
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
-from tfrecords.base.cpu import has_only_avx2
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import has_only_avx2
 
 
 def make_encoder(

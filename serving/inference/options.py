@@ -6,8 +6,8 @@ import tensorflow as tf
 from serving.choices import COMPUTE
 from serving.cpu import can_run
 from serving.inference import onednn
-from tfrecords.base.cpu import bfloat16_flags
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import bfloat16_flags
 
 
 @dataclasses.dataclass(frozen=True)

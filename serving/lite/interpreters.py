@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from tfrecords.base.cpu import cores
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import cores
 
 # A row's inputs or outputs by name.
 Row = dict[str, np.ndarray]

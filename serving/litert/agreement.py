@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf.loading.loaded import Loaded
+from albert_tf.loaded import Loaded
 from serving.lite.model import LiteModel
 from serving.litert.trial_lines import trial_lines
 

@@ -15,8 +15,8 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import Blanks
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json as bpe_json
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.bytes.byte_bpe_file import as_tokenizer_json as bpe_json
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer

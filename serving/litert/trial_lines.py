@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.other_files import CONTROL_TOKENS
+from tfrecords.tokenizers.folders.other_files import CONTROL_TOKENS
 
 COUNT = 500
 _SENTENCES = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf.loading.loaded import Loaded
+from albert_tf.loaded import Loaded
 from serving.check import TOLERANCES, compare
 from serving.exportable import Exportable, ExportOptions
 from serving.exportable.samples import Arrays

@@ -11,11 +11,11 @@ from serving.client.tasks import DEFAULT, WITH_OPTIONS
 from serving.score.job import score
 from serving.score.models import ModelSource
 from serving.score.tables import FORMATS
-from tfrecords.base.cpu import cores
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
-from tfrecords.runners import RUNNERS
+from tfrecords.building.runners import RUNNERS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
-from tfrecords.runners import RUNNERS, Run
+from tfrecords.building.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
 

@@ -13,7 +13,7 @@ from serving.client import Client, Connection, ServingError
 from serving.client.messages import Arrays, plain
 from serving.client.tasks import constant
 from serving.lite.description import FILE as LITERT
-from serving.wire.tensors import DT_STRING
+from serving.wire.tensors import DT_STRING, type_number
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import start_tensorflow
@@ -68,16 +68,11 @@ class ScoringModel(Protocol):
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    model = _Served(source) if source.target else _load(source)
+    if source.target:
+        model = _Served(source)
+    else:
+        model = _Loaded(source) if (Path(source.model) / _SAVED_MODEL).is_file() else _Lite(source)
     return _WithOptions(model, source) if source.options else model
-
-
-def _load(source: ModelSource) -> ScoringModel:
-    if (Path(source.model) / _SAVED_MODEL).is_file():
-        return _Loaded(source)
-    from serving.score.litert import LiteScoringModel
-
-    return LiteScoringModel(source)
 
 
 def version_folder(model: str) -> Path:
@@ -133,6 +128,31 @@ def _first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
     return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]
+
+
+class _Lite:
+    def __init__(self, source: ModelSource):
+        # Only a LiteRT version needs its engine.
+        from serving.lite.model import LiteModel
+        from serving.lite.signatures import signatures_of
+
+        signatures = signatures_of(LiteModel(source.model, source.threads))
+        if source.signature not in signatures:
+            raise no_signature(source, signatures)
+        signature = signatures[source.signature]
+        self._call = signature.call
+        self.inputs = tuple(sorted(signature.inputs))
+        specs = {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in signature.inputs.items()}
+        self.wrong_inputs = tuple(name for name, spec in specs.items() if spec != (DT_STRING, 1))
+        outputs = sorted(signature.outputs.items())
+        self.outputs = {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in outputs}
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        try:
+            answers = self._call(columns, lambda: None)
+        except UserError as error:
+            raise Refused(str(error)[:300]) from error
+        return {name: answers[name] for name in outputs}
 
 
 class _Served:

@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface
+from albert_tf.loaded import Loaded
 from albert_tf.loading import load as loading
-from albert_tf.loading.loaded import Loaded
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY, encoder
 from tests.albert_tf.tiny import small, table

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.keras_hub import read_preprocessor
 from albert_tf.loading import load as loading
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY
-from tfrecords.tokenizers.byte_bpe_file import byte_characters
+from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 hub = pytest.importorskip("keras_hub").models

@@ -11,9 +11,9 @@ from albert_tf.loading import load as loading
 from albert_tf.loading.conversion import convert
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, small
-from tfrecords.tokenizers.byte_bpe_file import byte_characters
+from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import BPE_SPECIAL
+from tfrecords.tokenizers.vocabularies.training import BPE_SPECIAL
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import load_huggingface
-from albert_tf.loading.loaded import Loaded
+from albert_tf.loaded import Loaded
 from tfrecords.tokenizers.loading import load_tokenizer
 
 

@@ -39,7 +39,7 @@ def write_other_models(place: Path) -> None:
     from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
     from albert_tf.checkpoints import save_huggingface
     from albert_tf.models.classifiers import AlbertRegressor
-    from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+    from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
     lines = CORPUS.read_text("utf-8").splitlines()
     pieces = train_tokenizer(lines, 150, hard_vocab_limit=False)

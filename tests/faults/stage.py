@@ -22,7 +22,7 @@ import pytest
 from serving.client import Client, ServingError
 from tests.conftest import ROOT
 from tests.servers import free_port
-from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
+from tfrecords.base.machine.processes import interrupts_deferred, interrupts_held_back
 
 # Seconds that anything may take: longer than a tiny model needs on a machine that does other things too.
 PATIENCE_S = 60.0

@@ -30,10 +30,10 @@ from serving.exportable import ExportOptions, make_exportable
 from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base import files
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.bytes.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 

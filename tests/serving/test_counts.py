@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from albert_tf.training.devices import Devices
-from albert_tf.training.steps import Steps
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.steps import Steps
 from serving.exportable import ExportOptions, make_exportable
 from serving.exporting import save
 from serving.inference import InferenceEncoder

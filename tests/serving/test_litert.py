@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 
 import albert_tf
-from albert_tf.loading.loaded import Loaded
+from albert_tf.loaded import Loaded
 from albert_tf.models.heads import POOLINGS
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, Tolerance, compare

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tfrecords import builder
 from tfrecords.base.parts import Parts
-from tfrecords.build_settings import BuildSettings
+from tfrecords.building import builder
+from tfrecords.building.settings import BuildSettings
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
 SMALL = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10, "split_sentences": True}
 SMALL_CHUNKS = BuildSettings(**SMALL, chunk_megabytes=0.03)

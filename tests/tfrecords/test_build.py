@@ -6,10 +6,11 @@ import pytest
 
 from tests.tfrecords.batches import features_of
 from tests.tfrecords.conftest import build_text, contents
-from tfrecords import builder, create_pretraining_data, train_tokenizer
+from tfrecords import create_pretraining_data, train_tokenizer
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
+from tfrecords.building import builder
+from tfrecords.building.settings import BuildSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 
 

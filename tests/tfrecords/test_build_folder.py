@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.tfrecords.conftest import SMALL, SMALL_CHUNKS, contents
-from tfrecords import builder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
+from tfrecords.building import builder
+from tfrecords.building.settings import BuildSettings
+from tfrecords.building.worker import Worker
 from tfrecords.reader import read_examples
-from tfrecords.worker import Worker
 
 
 def alive_in_session(session):

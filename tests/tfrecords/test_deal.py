@@ -7,8 +7,8 @@ import pytest
 
 from tests.tfrecords.batches import features_of
 from tests.tfrecords.conftest import build_text
-from tfrecords.build_settings import BuildSettings
-from tfrecords.deal import Deal, hash_texts
+from tfrecords.building.deal import Deal, hash_texts
+from tfrecords.building.settings import BuildSettings
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.3, 0.9])

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tests.tfrecords.batches import features_of
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
-from tfrecords.examples import encode_examples, lay_out, plan_examples
-from tfrecords.masking import MaskingVocabulary
+from tfrecords.building.settings import BuildSettings
+from tfrecords.examples.layout import encode_examples, lay_out, plan_examples
+from tfrecords.examples.masking import MaskingVocabulary
 from tfrecords.records import encode_records
 
 CLS, SEP, MASK = 2, 3, 4

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
-from tfrecords.randomness import derive
+from tfrecords.examples.masking import MaskingRule, MaskingVocabulary, mask_examples
+from tfrecords.examples.randomness import derive
 
 CLS, SEP, MASK, SIZE = 2, 3, 4, 400
 # Two of three pieces go on with a word.

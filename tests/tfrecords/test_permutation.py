@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.tfrecords.batches import features_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
-from tfrecords.masking import MaskingRule, MaskingVocabulary
-from tfrecords.permutation import document_end_id, lay_out_steps, make_streams, sample_spans
-from tfrecords.randomness import derive
+from tfrecords.building.settings import BuildSettings
+from tfrecords.examples.masking import MaskingRule, MaskingVocabulary
+from tfrecords.examples.permutation import document_end_id, lay_out_steps, make_streams, sample_spans
+from tfrecords.examples.randomness import derive
 from tfrecords.reader import read_examples
 
 PERMUTATION = {"objective": "permutation", "max_predictions_per_seq": None, "streams": 4, "chunk_megabytes": 0.1}

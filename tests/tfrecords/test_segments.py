@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords.randomness import derive
-from tfrecords.segments import (
+from tfrecords.examples.randomness import derive
+from tfrecords.examples.segments import (
     NONE,
     NSP,
     PAIR_TASKS,

@@ -9,8 +9,8 @@ from serving.score import rows
 from tfrecords import corpus
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, kind_of
-from tfrecords.build_settings import BuildSettings
-from tfrecords.builder import build
+from tfrecords.building.builder import build
+from tfrecords.building.settings import BuildSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 
 TEXTS = ["One. Two.", "Three."]

@@ -6,7 +6,7 @@ import pytest
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 
 LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen jugs, pack them well"] * 20
 

@@ -20,8 +20,8 @@ from absl import logging as absl_logging
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
+from tfrecords.base.machine.started import insist_when_interrupted, is_interruption, stop_insisting
 from tfrecords.base.settings import define_flags, read_flags
-from tfrecords.base.started import insist_when_interrupted, is_interruption, stop_insisting
 from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.
@@ -80,7 +80,7 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 def start_tensorflow() -> None:
     """Imports TensorFlow without its messages; commands call it once their flags are right, since it takes seconds."""
     if "tensorflow" not in sys.modules:
-        import tfrecords.base.quiet_tensorflow  # noqa: F401
+        import tfrecords.base.machine.quiet_tensorflow  # noqa: F401
 
         # What is imported stays; later collections need not search it.
         gc.freeze()

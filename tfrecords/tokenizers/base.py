@@ -4,7 +4,6 @@ Only SentencePiece segmentations of equal score can differ (see `unigram`).
 """
 
 import abc
-import dataclasses
 import functools
 import hashlib
 import os
@@ -15,7 +14,7 @@ import numpy as np
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.by_library import check_ids, lost_message, places_before_lowering
+from tfrecords.tokenizers.by_library import AddedToken, check_ids, lost_message, places_before_lowering
 
 # The file in a folder that describes this library's tokenizer.
 DESCRIPTION_FILE = "albert_tokenizer.json"
@@ -30,31 +29,6 @@ _MOST_UNUSED = 10**6
 
 class UnknownTokenizer(UserError):
     """A published tokenizer is of an unsupported kind; the neural network beside it may be supported."""
-
-
-@dataclasses.dataclass(frozen=True)
-class AddedToken:
-    """A string that is always one token.
-
-    special: whether it is a control token such as [CLS], which is not matched in users' texts. lstrip,
-    rstrip: whether white space before or after belongs to the token. normalized: whether it is matched in normalized
-    text; by default, `not special`.
-    """
-
-    content: str
-    id: int
-    special: bool
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool | None = None
-
-    def __post_init__(self):
-        if self.normalized is None:
-            object.__setattr__(self, "normalized", not self.special)
-
-    @property
-    def is_cut_first(self) -> bool:
-        return not self.normalized
 
 
 class Tokenizer(abc.ABC):

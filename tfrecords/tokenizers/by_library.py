@@ -1,5 +1,6 @@
 """Tokenizes by the `sentencepiece` and `tokenizers` libraries alone, as the light runtime does."""
 
+import dataclasses
 import itertools
 import re
 import unicodedata
@@ -24,6 +25,31 @@ BERT_CHINESE = (
 )
 # Control characters are not white space to WordPiece.
 _WHITE = re.compile(r"[^\S\v\f\x1c-\x1f\x85]")
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken:
+    """A string that is always one token.
+
+    special: whether it is a control token such as [CLS], which is not matched in users' texts. lstrip,
+    rstrip: whether white space before or after belongs to the token. normalized: whether it is matched in normalized
+    text; by default, `not special`.
+    """
+
+    content: str
+    id: int
+    special: bool
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool | None = None
+
+    def __post_init__(self):
+        if self.normalized is None:
+            object.__setattr__(self, "normalized", not self.special)
+
+    @property
+    def is_cut_first(self) -> bool:
+        return not self.normalized
 
 
 class Blanks(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
-from tfrecords.base.compiled import compiled
+from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers import unicode_classes
 from tfrecords.tokenizers.by_library import BERT_CHINESE, is_sign
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfrecords.tokenizers.base import AddedToken
+from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.characters import ITSELF, PAGE
 
 # Marks: the beginning of a word before a token; begin and end of a token matched in the original text; the same three

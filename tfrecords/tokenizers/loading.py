@@ -6,9 +6,15 @@ from pathlib import Path
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, check_tokenizer, lowers_first, read_file
-from tfrecords.tokenizers.published import from_merges, from_tokenizers, sentencepiece, wordpiece
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.folders.folder_files import (
+    TOKENIZERS_FILE,
+    FolderFiles,
+    check_tokenizer,
+    lowers_first,
+    read_file,
+)
+from tfrecords.tokenizers.folders.published import from_merges, from_tokenizers, sentencepiece, wordpiece
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceRules, WordPieceTokenizer
 

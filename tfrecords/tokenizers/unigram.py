@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-from tfrecords.base.compiled import compiled
+from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.characters import build_trie, child
 from tfrecords.tokenizers.normalization import decompile, library_flags, normalizer_of

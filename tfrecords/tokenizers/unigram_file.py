@@ -10,11 +10,11 @@ from typing import Any
 from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-from tfrecords.tokenizers.base import AddedToken, Tokenizer
-from tfrecords.tokenizers.by_library import WORD_BOUNDARY
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.by_library import WORD_BOUNDARY, AddedToken
 from tfrecords.tokenizers.characters import BETWEEN, library_characters, normalizing, of_graphemes
+from tfrecords.tokenizers.folders.row_template import as_template, tokenizer_json
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, charsmap_of, decompile, normalizer_of
-from tfrecords.tokenizers.row_template import as_template, tokenizer_json
 from tfrecords.tokenizers.unicode_classes import SPACE, characters
 
 _KINDS = model_pb2.ModelProto.SentencePiece

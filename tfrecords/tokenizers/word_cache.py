@@ -7,7 +7,7 @@ records.
 
 import numpy as np
 
-from tfrecords.base.compiled import compiled
+from tfrecords.base.machine.compiled import compiled
 
 # FNV-1a.
 FIRST_DIGEST = np.uint64(0xCBF29CE484222325)

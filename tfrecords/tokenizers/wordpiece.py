@@ -11,13 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import BY_IDS, AddedToken, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN
+from tfrecords.base.machine.compiled import compiled
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.by_library import AddedToken
+from tfrecords.tokenizers.bytes.byte_segmenter import FIRST_TOKEN
+from tfrecords.tokenizers.bytes.cut_tokens import TokenCutter
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
-from tfrecords.tokenizers.cut_tokens import TokenCutter
-from tfrecords.tokenizers.row_template import as_template, tokenizer_json
+from tfrecords.tokenizers.folders.row_template import as_template, tokenizer_json
 
 # google-research/bert tokenization.py, and the default of the `tokenizers` library: longer words are unknown.
 LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100

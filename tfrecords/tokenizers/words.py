@@ -9,7 +9,7 @@ import unicodedata
 
 import numpy as np
 
-from tfrecords.base.compiled import compiled
+from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers.unicode_classes import parse_ranges
 
 # Letters, marks and digits of scripts that are written without white space between words (Unicode's Scripts.txt and

@@ -22,7 +22,7 @@ from serving.model_server.status import StatusError, as_status_error, invalid_ar
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import GetModelMetadataRequest, GetModelStatusRequest, ModelSpec
 from serving.wire.request_id import HEADER, accepted
-from tfrecords.base.processes import without_collections
+from tfrecords.base.machine.processes import without_collections
 
 _LOG = logging.getLogger(__name__)
 _SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"

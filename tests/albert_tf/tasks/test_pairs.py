@@ -12,7 +12,7 @@ import pytest
 import albert_tf
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
 from albert_tf.embeddings.mining import hard_negatives, mine
-from albert_tf.loading.loaded import Loaded
+from albert_tf.loaded import Loaded
 from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.mine_negatives import MiningSettings
 from albert_tf.models.pair_losses import PairLoss
@@ -22,7 +22,7 @@ from albert_tf.tasks import pairs
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.pair_file import open_pairs
 from albert_tf.training import finetuning
-from albert_tf.training.batches import epoch_order
+from albert_tf.training.loop.batches import epoch_order
 from tests.albert_tf.refusals import changed, lines
 from tests.albert_tf.tiny import graphs, small, table
 from tfrecords.base import files

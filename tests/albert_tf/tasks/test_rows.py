@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks import rows as rows_file
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, padded_length, store, weigh
-from albert_tf.training.batches import POOL, epoch_order, training_batches
+from albert_tf.training.loop.batches import POOL, epoch_order, training_batches
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 

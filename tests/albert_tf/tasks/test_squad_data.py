@@ -14,7 +14,7 @@ from tests.albert_tf.refusals import lines
 from tfrecords.answers.spans import text_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 CONTEXT = "Rome was not built in a day. Caf\u00e9 society, 1,234 ﬁne words “quoted”."

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from albert_tf.training.devices import Devices
 from albert_tf.training.finetuning import Finetuning
+from albert_tf.training.loop.devices import Devices
 from albert_tf.training.preparation import prepare
 
 WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")

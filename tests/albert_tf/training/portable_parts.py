@@ -21,9 +21,9 @@ from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.models.text_student import TextStudent
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.training.devices import Devices
 from albert_tf.training.distillation import distil
-from albert_tf.training.loop import make_steps
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.training import make_steps
 
 SIZES = {
     "vocab_size": 40, "embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -5,8 +5,8 @@ import collections
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.report import TrainingReport
-from albert_tf.training.run_folder import History
+from albert_tf.training.loop.report import TrainingReport
+from albert_tf.training.loop.run_folder import History
 
 
 def board_steps(folder):

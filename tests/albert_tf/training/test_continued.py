@@ -13,8 +13,9 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.loading.conversion import convert
 from albert_tf.loading.load import load
-from albert_tf.training import pretraining, run_folder
-from albert_tf.training.devices import Devices
+from albert_tf.training import pretraining
+from albert_tf.training.loop import run_folder
+from albert_tf.training.loop.devices import Devices
 from albert_tf.training.start import load_pretraining_start
 from tests.albert_tf.training.classes import begun
 from tfrecords.base.errors import UserError

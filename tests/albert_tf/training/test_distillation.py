@@ -24,7 +24,7 @@ from albert_tf.training.distillation import distil, divergence, load_teacher
 from tests.albert_tf.refusals import changed
 from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.pruning import prune_tokenizer
+from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTH = 10

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from albert_tf import AlbertConfig
-from albert_tf.training import memory
-from albert_tf.training.devices import Devices
-from albert_tf.training.memory import GIB, memory_advice, step_need
+from albert_tf.training.loop import memory
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.memory import GIB, memory_advice, step_need
 from albert_tf.training.phases import RecordsPhase
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -10,13 +10,13 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.loading.load import load
 from albert_tf.training import pretraining
-from albert_tf.training.devices import Devices
+from albert_tf.training.loop.devices import Devices
 from albert_tf.training.start import load_pretraining_start
 from tests.albert_tf.training.trainers import pretrain
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
-from tfrecords.builder import build
-from tfrecords.tokenizers.adding import add_words
+from tfrecords.building.builder import build
+from tfrecords.building.settings import BuildSettings
+from tfrecords.tokenizers.vocabularies.adding import add_words
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 WORDS = ["hepatitis", "nephrology"]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig
-from albert_tf.training import loop, phases, pretraining
+from albert_tf.training import phases, pretraining
+from albert_tf.training.loop import training as loop
 from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.manifest import read_manifest
 

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.training.devices import Devices
-from albert_tf.training.loop import make_steps
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.training import make_steps
 from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, check
 
@@ -20,7 +20,7 @@ import sys
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from albert_tf.training.devices import make_devices
+from albert_tf.training.loop.devices import make_devices
 from tests.albert_tf.training.portable_parts import KINDS, check
 devices = make_devices("mirrored")
 for kind in sys.argv[1:] or KINDS:

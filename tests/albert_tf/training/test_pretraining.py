@@ -10,9 +10,10 @@ import pytest
 from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.load import load
-from albert_tf.training import loop, pretraining
-from albert_tf.training.devices import Devices
+from albert_tf.training import pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
+from albert_tf.training.loop import training as loop
+from albert_tf.training.loop.devices import Devices
 from tests.albert_tf.refusals import assert_refused, lines
 from tests.albert_tf.tiny import table
 from tests.albert_tf.training.trainers import history, pretrain

@@ -14,7 +14,7 @@ import pytest
 from albert_tf import run_pretraining
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
-from albert_tf.training.devices import Devices
+from albert_tf.training.loop.devices import Devices
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.trainers import history, pretrain

@@ -12,8 +12,8 @@ from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
 from tests.albert_tf.tiny import table
 from tfrecords import train_tokenizer
 from tfrecords.base.settings import read_settings_file
-from tfrecords.build_settings import BuildSettings
-from tfrecords.builder import build
+from tfrecords.building.builder import build
+from tfrecords.building.settings import BuildSettings
 from tfrecords.manifest import read_manifest
 from tfrecords.tokenizers.loading import load_tokenizer
 

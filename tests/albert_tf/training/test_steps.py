@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.training.devices import Devices
-from albert_tf.training.steps import Steps
+from albert_tf.training.loop.devices import Devices
+from albert_tf.training.loop.steps import Steps
 from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, LENGTH, dataset_of, made
 

@@ -13,7 +13,8 @@ from albert_tf.compression import run as compression
 from albert_tf.compression.distillation import TextDistillation
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training import finetuning, loop, pretraining
+from albert_tf.training import finetuning, pretraining
+from albert_tf.training.loop import training as loop
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_pairs

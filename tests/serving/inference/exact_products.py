@@ -4,7 +4,7 @@
 one sign among them, which saturate where anything does; "wide" without int8's limit on their sums.
 """
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import contextlib
 from collections.abc import Iterator

@@ -19,8 +19,8 @@ from tests.serving.inference.encoders import (
     needs_avx512,
     require_near,
 )
-from tfrecords.base.cpu import bfloat16_flags
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import bfloat16_flags
 
 AVX512 = "avx512f avx512bw avx512vl avx512dq"
 

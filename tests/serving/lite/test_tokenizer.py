@@ -12,12 +12,12 @@ from tests.tfrecords.tokenizers.test_xlm import LINES
 from tests.tfrecords.tokenizers.twins import HARD_TEXTS, texts
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import AddedToken
 from tfrecords.tokenizers.beginnings import tokenize_beginnings
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.by_library import AddedToken
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.training import train_tokenizer
 from tfrecords.tokenizers.unigram_file import shifted
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import LIBRARY_RULES, WordPieceRules, WordPieceTokenizer
 
 PIECES = [

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tfrecords.base.cpu import cores, cpu_flags, has_only_avx2, train_by_onednn
+from tfrecords.base.machine.cpu import cores, cpu_flags, has_only_avx2, train_by_onednn
 
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords import train_tokenizer
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers import comparing
-from tfrecords.tokenizers.adding import add_words, frequent_words
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.comparing import carry_over, difference
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.vocabularies import comparing
+from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
+from tfrecords.tokenizers.vocabularies.comparing import carry_over, difference
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

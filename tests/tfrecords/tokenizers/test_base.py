@@ -11,7 +11,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tests.tfrecords.tokenizers.twins import HARD_TEXTS, assert_twins, raw_bytes, texts, wordpiece
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.in_graph import split_words
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer

@@ -8,7 +8,7 @@ import pytest
 from tests.tfrecords.tokenizers.twins import changed
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
-from tfrecords.tokenizers.training import train_bpe
+from tfrecords.tokenizers.vocabularies.training import train_bpe
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Café", "café", "cafe", "Cafe", "中", "国", "中国"]

@@ -9,13 +9,13 @@ import pytest
 
 from tests.tfrecords.tokenizers.other_files import PARTS, ROLES, WORDS, draw, tokenizers
 from tests.tfrecords.tokenizers.twins import assert_twins, changed, rows_of
-from tfrecords.tokenizers.adding import add_words
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
-from tfrecords.tokenizers.comparing import carry_over, difference
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
-from tfrecords.tokenizers.pruning import prune_tokenizer
-from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+from tfrecords.tokenizers.vocabularies.adding import add_words
+from tfrecords.tokenizers.vocabularies.comparing import carry_over, difference
+from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
 n, p = tokenizers.normalizers, tokenizers.pre_tokenizers
 BATCH = [

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.vocabularies.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["the", "a", "film", "was", "dull", "fine", "##ly", "##ing", "act"]

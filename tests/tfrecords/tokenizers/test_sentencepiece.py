@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import normalization
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 
 NMT_NFKC = sentencepiece.SentencePieceNormalizer(
     rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=True

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.tfrecords.tokenizers.test_byte_bpe import token
 from tests.tfrecords.tokenizers.twins import assert_as_the_library, assert_twins, ids_of, texts, theirs_of
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.training import train_bpe
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.vocabularies.training import train_bpe
 
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecords.tokenizers.twins import wordpiece
-from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
-from tfrecords.randomness import derive
-from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.examples.masking import MaskingRule, MaskingVocabulary, mask_examples
+from tfrecords.examples.randomness import derive
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 from tfrecords.tokenizers.words import is_spaced_letter, unspaced_table
 
 SPACED = {

@@ -1,0 +1,1 @@
+"""Builds folders of records."""

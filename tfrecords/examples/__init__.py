@@ -1,0 +1,1 @@
+"""Examples of pre-training: segments, masks, packed rows, permutations."""
