@@ -1,8 +1,8 @@
 """ALBERT inference beside OpenVINO and ONNX Runtime, the same weights: `python -m benchmarks.inference --help`.
 
 Everything is timed in this one process in rounds, each system once a round, medians taken; ours through the exported
-SavedModel. What cannot run here is left out and named: the peers without `pip install '.[peers]'`, arithmetic that the
-CPU has not. Real sentences need the data that BUILD.md names.
+SavedModel and the LiteRT version. What cannot run here is left out and named: the peers without `pip install '.[peers]'`,
+arithmetic that the CPU has not. Real sentences need the data that BUILD.md names.
 """
 
 import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
@@ -19,12 +19,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.loaded import Loaded
 from benchmarks import hub, inference_accuracy, inference_data, inference_exits, inference_loading
 from benchmarks.inference_accuracy import IDS, LENGTHS
 from benchmarks.inference_peers import make_peers
 from benchmarks.timing import medians_ms
 from serving.benchmark.report import environment
 from serving.inference import InferenceOptions, make_encoder
+from serving.lite import LiteModel
 from tfrecords.base import files
 from tfrecords.base.machine.cpu import cpu_flags
 from tfrecords.base.errors import UserError
@@ -39,6 +41,8 @@ OURS = {
     "bf16": InferenceOptions("bfloat16"),
     "int8": InferenceOptions("int8"),
 }
+# LiteRT versions, and how they compute.
+LITE = {"LiteRT fp32": "float32", "LiteRT int8": "int8"}
 # Whose times the others are compared with.
 _PEERS = ("OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
 BASES = ("fp32", *_PEERS)
@@ -83,6 +87,20 @@ def export(encoder, options: InferenceOptions, folder: Path, calibration):
         return signature(**{name: tf.constant(one) for name, one in zip(specs, inputs)})["pooled_output"].numpy()
 
     run.keep = loaded
+    return run
+
+
+def export_lite(encoder, compute: str, folder: Path, threads: int):
+    """Writes a LiteRT version; returns a function of input_ids and lengths, int32, to the pooled output."""
+    model = LiteModel(Loaded(encoder, None, {}).export(folder, engine="litert", compute=compute), threads)
+
+    def run(ids, lengths):
+        rows = [
+            {"input_ids": row[:length], "segment_ids": np.zeros(length, np.int32), "lengths": length}
+            for row, length in zip(ids, lengths)
+        ]
+        return np.stack([answer["pooled_output"] for answer in model.run(rows, ("pooled_output",))])
+
     return run
 
 
@@ -155,7 +173,7 @@ def plot(results: dict, path: Path) -> None:
     figure, axes = plt.subplots(1, len(comparisons), figsize=(3.2 * len(comparisons), 3.6), constrained_layout=True)
     for axis, (name, found) in zip(np.atleast_1d(axes), comparisons.items(), strict=True):
         times = found["milliseconds"]
-        colors = ["tab:blue" if system in OURS else "tab:gray" for system in times]
+        colors = ["tab:blue" if system in (*OURS, *LITE) else "tab:gray" for system in times]
         axis.barh(list(times), list(times.values()), color=colors)
         axis.invert_yaxis()
         axis.set(title=name, xlabel="milliseconds")
@@ -207,12 +225,17 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
             name: functools.partial(export, encoder, options, folder / name, (ids, lengths))
             for name, options in OURS.items()
         }
-        ours, threads = made(makers, left_out), settings.threads or results["machine"]["cores"]
+        threads = settings.threads or results["machine"]["cores"]
+        lite = {
+            name: functools.partial(export_lite, encoder, compute, folder / compute, threads)
+            for name, compute in LITE.items()
+        }
+        ours, light = made(makers, left_out), made(lite, left_out)
         peers = made({"peers": lambda: make_peers(encoder, folder, threads, calibration)}, left_out).get("peers", {})
         computes = list(dict.fromkeys(OURS[name].compute for name in ours))
         results["comparisons"] = {}
         for name, rows in workloads.items():
-            results["comparisons"][name] = compare(rows, ours, peers, encoder, rounds)
+            results["comparisons"][name] = compare(rows, ours | light, peers, encoder, rounds)
             print_comparison(name, results["comparisons"][name])
         if "SST-2" in workloads:
             results["exits"] = inference_exits.measure(
