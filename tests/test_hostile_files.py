@@ -398,7 +398,7 @@ def test_names_that_leave_their_folder(name, tmp_path):
     file = {"name": name, "examples": 1, "bytes": 1}
     split = {"documents": 1, "examples": 1, "files": [file]}
     (folder / "manifest.json").write_text(
-        json.dumps({"format_version": 3, "masking": "static", "splits": {"train": split, "eval": split}})
+        json.dumps({"format_version": 3, "masking": "static", "pad_id": 0, "splits": {"train": split, "eval": split}})
     )
     refused(read_folder, folder, said)
     (folder / "manifest.json").write_text(json.dumps({"job": {}, "sample": {}, "tables": {"a.jsonl": name}}))

@@ -1,6 +1,7 @@
 """Measures the latency of a model behind TensorFlow Serving.
 
 python -m serving.benchmark --target=127.0.0.1:8500 --model=sst2 --output_dir=report
+python -m serving.benchmark --target=127.0.0.1:8500 --model=sst2 --find_rate --bound_ms=100
 """
 
 from serving.benchmark.report import write_report

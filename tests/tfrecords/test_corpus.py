@@ -151,5 +151,5 @@ def test_a_corpus_on_object_storage(tmp_path):
 
 def test_object_storage_without_its_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(UserError, match=r"pip install 'albert-tf\[remote\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[remote\]'"):
         corpus.find_files("s3://bucket/*.txt")

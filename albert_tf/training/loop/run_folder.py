@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.loop.devices import Devices
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 
 RUN_FILE, SETTINGS_FILE, HISTORY_FILE = "run.json", "settings.json", "history.csv"
 LAST, BEFORE = "last.keras", "previous.keras"
@@ -83,7 +83,7 @@ class History:
         self.rows: list[dict] = []
         if self.path.is_file():
             with open(self.path, newline="", encoding="utf-8") as file:
-                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
+                self.rows = [row for row in _rows(file, self.path) if int(row["step"]) <= first_step]
 
     def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
         row = {"step": step, "seconds": round(seconds, 3)}
@@ -93,6 +93,16 @@ class History:
             writer = csv.DictWriter(file, fieldnames=columns, restval="")
             writer.writeheader()
             writer.writerows(self.rows)
+
+
+def _rows(file: Iterable[str], path: Path) -> Iterator[dict[str, str]]:
+    try:
+        for row in csv.DictReader(file, strict=True):
+            if None in row or None in row.values() or not row["step"].isdecimal():
+                raise ValueError(f"{row} is no row of figures")
+            yield row
+    except (csv.Error, KeyError, ValueError) as error:
+        raise UserError(f"'{path}' is damaged: {first_line(error)}; remove it, and the history begins anew") from error
 
 
 def has_run(folder: Path) -> bool:

@@ -132,7 +132,6 @@ def test_rows_leave_only_when_that_pays(monkeypatch):
 REFUSED = yaml.safe_load(r"""
 - [{}, 3, {}, "early exit needs 2 heads, one a step; there are 3"]
 - [{}, 2, {name: never}, "'never'"]
-- [{}, 2, {kind: spans}, "'spans'"]
 - [{}, 0, {kind: states, name: patience}, by patience needs a model with exit heads]
 - [{halting: act}, 2, {}, "early exit and halting 'act' exclude each other"]
 - [{position_type: relative}, 2, {}, "first token, and .CLS. is the last"]

@@ -16,6 +16,7 @@ from serving.lite.__main__ import main as ask
 from serving.litert import evaluate, search
 from serving.score.job import score
 from serving.score.models import ModelSource
+from tfrecords.base import script
 from tfrecords.base.errors import UserError
 
 
@@ -30,6 +31,7 @@ from tfrecords.base.errors import UserError
 def test_a_command_sees_what_its_model_is(vectors, monkeypatch, command, flag, module):
     called = []
     monkeypatch.setattr(sys, "argv", ["albert-tf"])
+    monkeypatch.setattr(script, "names", {})
     monkeypatch.setattr(
         "serving.commands.importlib.import_module",
         lambda name: SimpleNamespace(run=lambda: called.append((name, sys.argv[1]))),
