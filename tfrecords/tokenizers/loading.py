@@ -64,6 +64,10 @@ def load_tokenizer(
     return _read_file(path, lower_case, keep_accents)
 
 
+# Scripts of users call it so.
+read_tokenizer = load_tokenizer
+
+
 def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
     described = folder / DESCRIPTION_FILE
     description = files.read_json(described)
