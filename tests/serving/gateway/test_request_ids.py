@@ -81,7 +81,8 @@ def test_a_batch_has_the_ids_of_its_requests(fake_server, gateway_to):
         wait_until(lambda: gateway.service.scheduler.queued_rows == 2)
         model.open.set()
         assert [one.result() for one in asked] == ["first", "second", "third"]
-    assert sorted(ids_of(model)[-1].split(",")) == ["second", "third"]
+    # A look of the gateway at its models may come behind it.
+    assert ["second", "third"] in [sorted(ids.split(",")) for ids in ids_of(model)]
 
 
 def test_the_client_sends_an_id_and_an_error_names_it(fake_server):
