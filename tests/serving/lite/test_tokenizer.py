@@ -96,7 +96,7 @@ def test_a_tokenizer_with_other_ids_there_is_refused_by_name(tmp_path, monkeypat
         "\u200b" * 200_000 + "film",
         "film \n" * 60_000,
         "中" * 200_000,
-        "x" * 140_000 + " " + "x" * 140_000 + " the" * 9,
+        pytest.param("x" * 140_000 + " " + "x" * 140_000 + " the" * 9, marks=pytest.mark.slow("litert")),
     ],
     ids=lambda text: ascii(text[:3]),
 )
