@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -60,13 +61,15 @@ def _serve(options: flags.ServerOptions) -> int:
     gc.freeze()
     sys.setswitchinterval(_SWITCH_SECONDS)
     raise_file_limit()
-    stopped = threading.Event()
+    # Not an Event: its `set` waits for a lock that the interrupted `wait` may hold.
+    received, stopped = [], queue.SimpleQueue()
 
     def stop(number, frame):
-        if stopped.is_set():
+        if received:
             # Asked twice: do not wait for requests that may never end.
             os._exit(128 + number)
-        stopped.set()
+        received.append(number)
+        stopped.put(number)
         if server is not None:
             server.interrupt()
 
@@ -74,7 +77,7 @@ def _serve(options: flags.ServerOptions) -> int:
         signal.signal(number, stop)
     try:
         server = ModelServer(options)
-        if stopped.is_set():
+        if received:
             server.interrupt()
         if not server.start():
             # What still loads in other threads serves nobody, and nothing can cut it off.
@@ -88,7 +91,7 @@ def _serve(options: flags.ServerOptions) -> int:
         if server is not None:
             server.stop(grace=0)
         return _FAILED
-    stopped.wait()
+    stopped.get()
     _drain(server, options.drain_seconds)
     return 0
 

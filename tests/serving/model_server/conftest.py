@@ -190,7 +190,16 @@ class Process:
         return not self._ending.done()
 
     def wait(self) -> subprocess.CompletedProcess:
-        return self._ending.result(120)
+        """Its output, once it has ended; it is ended after two minutes, and the test fails."""
+        try:
+            return self._ending.result(120)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        if self.runs():
+            os.kill(self.pid, signal.SIGKILL)
+            self._ending.result()
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +209,9 @@ def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
     children, processes = Path(f"/proc/{runner.pid}/task/{runner.pid}/children"), []
 
     def start_process(*arguments) -> Process:
-        ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=3600)
+        for process in processes:
+            process.kill()
+        ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=240)
         assert wait_for(lambda: bool(children.read_text()))
         processes.append(Process(int(children.read_text()), ending))
         return processes[-1]
@@ -208,8 +219,7 @@ def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
     with ThreadPoolExecutor(1) as pool:
         yield start_process
         for process in processes:
-            if process.runs():
-                os.kill(process.pid, signal.SIGKILL)
+            process.kill()
 
 
 class Held:
