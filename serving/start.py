@@ -25,6 +25,7 @@ from serving.lite.start import PortSettings
 from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder, whole_path, write_json
+from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
 
@@ -181,6 +182,7 @@ def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list
     if real is None or not all((version / SAVED_MODEL).is_file() for version in versions_of(base)[-1:]):
         return [[*python, "serving.model_server", *settings.server_flags(base)]]
     server, name = settings.model_flags(base), settings.name or base.resolve().name
+    server += [f"--tensorflow_{kind}_op_parallelism={cores()}" for kind in ("intra", "inter")]
     # It listens on every network interface: a port that must not be open there has to be off.
     is_open = settings.is_open("grpc")
     target = f"127.0.0.1:{settings.grpc_port}" if is_open else f"unix:{socket_path}"

@@ -15,6 +15,7 @@ import numpy as np
 
 from tfrecords import corpus
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.building import sections
@@ -66,7 +67,7 @@ def main(settings: CreateSettings) -> None:
         settings.output_dir,
         tokenizer,
         BuildSettings.of(settings),
-        settings.workers or len(os.sched_getaffinity(0)),
+        settings.workers or cores(),
         settings.overwrite,
         settings.runner,
     )

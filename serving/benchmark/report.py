@@ -10,6 +10,7 @@ from typing import Any
 
 from serving.benchmark import table
 from tfrecords.base import files
+from tfrecords.base.machine.cpu import cores
 
 _PACKAGES = ("albert-tf", "grpcio", "protobuf", "numpy", "tensorflow", "keras", "tensorflow-text")
 
@@ -20,7 +21,7 @@ def environment() -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(sys.argv),
         "cpu": _cpu_name(),
-        "usable_cores": len(os.sched_getaffinity(0)),
+        "usable_cores": cores(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_average_1min_at_start": round(os.getloadavg()[0], 2),

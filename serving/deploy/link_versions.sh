@@ -8,11 +8,14 @@
 # in its assets.extra/manifest.json by serving.export (compute.requires); a version without that file is linked. While
 # COMMAND runs, the links follow versions that come and go, every $LINK_SECONDS.
 # It needs no Python, only what the tensorflow/serving image has.
+# A tensorflow_model_server gets as many threads as the container has cores, unless FLAGs say another number.
 set -u
 MODELS=${MODELS:-/models}
 # Memory that every container may write to, also with a read-only root file system.
 # Outside a container, where other users may write there too, give a folder of your own.
 LINKS=${LINKS:-/dev/shm/models}
+# Where the files of Linux are; tests have others.
+root=${ALBERT_TF_ROOT:-}
 cpu_info=${ALBERT_TF_CPUINFO:-/proc/cpuinfo}
 # The links lead from another folder.
 case $MODELS in /*) ;; *) MODELS=$PWD/$MODELS ;; esac
@@ -83,6 +86,43 @@ while sleep "${LINK_SECONDS:-5}" && is_running; do
         [ -z "$refused" ] || echo "not served on this CPU: $name: $refused" >&2
     done
 done &
+
+# Prints how many cores this process may use, by affinity and quotas of control groups: rounded down, at least 1.
+cores() {
+    count=$(nproc)
+    while IFS=: read -r _ controllers path; do
+        case ,$controllers, in ,, | *,cpu,*) ;; *) continue ;; esac
+        # In a container the files of its own group are often at the top.
+        top=$root/sys/fs/cgroup/$controllers
+        folder=${top%/}${path%/}
+        while :; do
+            quota=""
+            if [ -r "$folder/cpu.max" ]; then
+                read -r quota period <"$folder/cpu.max"
+            elif [ -r "$folder/cpu.cfs_quota_us" ]; then
+                read -r quota <"$folder/cpu.cfs_quota_us"
+                read -r period <"$folder/cpu.cfs_period_us"
+            fi
+            case $quota in
+            "" | *[!0-9]*) ;;
+            *) [ $((quota / period)) -ge "$count" ] || count=$((quota / period)) ;;
+            esac
+            [ "$folder" != "${top%/}" ] || break
+            folder=${folder%/*}
+        done
+    done <"$root/proc/self/cgroup"
+    [ "$count" -ge 1 ] || count=1
+    echo "$count"
+}
+
+# Of two flags of one name the server takes the last.
+case ${1##*/} in
+tensorflow_model_server | tf_serving_entrypoint.sh)
+    command=$1 threads=$(cores)
+    shift
+    set -- "$command" "--tensorflow_intra_op_parallelism=$threads" "--tensorflow_inter_op_parallelism=$threads" "$@"
+    ;;
+esac
 
 # Where the start script of the tensorflow/serving image looks for the model.
 export MODEL_BASE_PATH="$LINKS"

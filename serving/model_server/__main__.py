@@ -12,6 +12,7 @@ from importlib import metadata
 
 from serving.model_server import flags
 from tfrecords.base.errors import UserError
+from tfrecords.base.machine.cpu import limited_cores
 from tfrecords.base.script import leave_a_closed_pipe
 
 _FAILED = 255
@@ -42,6 +43,8 @@ def main(arguments: list[str]) -> int:
     # while TensorFlow is imported is lost.
     stream = os.fdopen(os.dup(2), "w", buffering=1)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=stream)
+    if limit := limited_cores():
+        logging.getLogger(__name__).info(limit)
     return _serve(options)
 
 

@@ -15,10 +15,11 @@ from grpc import StatusCode
 from serving.model_server import telemetry
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, WaitingRows
 from serving.model_server.configuration import read_text_proto
-from serving.model_server.flags import CPUS, ServerOptions
+from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.versions.servable import Model
 from serving.wire.protos import BatchingParameters
+from tfrecords.base.machine.cpu import cores
 
 Feeds = Mapping[str, np.ndarray]
 _MAX_PADDED_RANK = 6
@@ -52,7 +53,7 @@ class BatchingOptions:
             max_batch_size=max_batch_size,
             timeout=value("batch_timeout_micros", 0) / 1e6,
             max_enqueued_batches=value("max_enqueued_batches", 10),
-            threads=value("num_batch_threads", CPUS),
+            threads=value("num_batch_threads", cores()),
             pool_name=value("thread_pool_name", "batch_threads"),
             allowed_batch_sizes=tuple(proto.allowed_batch_sizes),
             pad_variable_length_inputs=proto.pad_variable_length_inputs,

@@ -16,7 +16,7 @@ from grpc import StatusCode
 from serving.lite import description
 from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching, BatchingRunner
-from serving.model_server.flags import CPUS, ServerOptions
+from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.versions import litert
 from serving.model_server.versions.manager import Manager, Version
@@ -24,6 +24,7 @@ from serving.model_server.versions.servable import Model, Servable
 from serving.model_server.versions.source import StoragePathSource
 from serving.model_server.versions.warmup import warm_up
 from serving.wire.protos import ModelConfig, ModelServerConfig, ModelSpec
+from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import start_tensorflow
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class ServerCore:
             retry_interval=options.load_retry_interval_micros / 1e6,
             load_threads=max(1, options.num_load_threads),
             unload_threads=max(1, options.num_unload_threads),
-            initial_load_threads=4 * CPUS,
+            initial_load_threads=4 * cores(),
         )
         self._source = StoragePathSource(self._manager.aspire, options.file_system_poll_wait_seconds)
         self._models: dict[str, ModelConfig] = {}

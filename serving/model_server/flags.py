@@ -2,15 +2,14 @@
 
 import dataclasses
 import difflib
-import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tfrecords.base.help_text import help_text
+from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import command_name
 from tfrecords.base.settings import setting
 
-CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _INT32_MAX = 2**31 - 1
 LOOPBACK = "127.0.0.1"
 # The ports that know no keys, as --open_ports names them; with keys at the gateway, others must not be a way around it.
@@ -35,7 +34,7 @@ class ServerOptions:
     port: int = setting(8500, help="TCP port of the gRPC API; 0 = off")
     grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API also listens")
     rest_api_port: int = setting(0, help="TCP port of the REST API, another than --port; 0 = off")
-    rest_api_num_threads: int = setting(4 * CPUS, help="REST requests processed at once")
+    rest_api_num_threads: int = setting(4 * cores(), help="REST requests processed at once")
     rest_api_timeout_in_ms: int = setting(30000, help="Time limit of a REST request")
     rest_api_enable_cors_support: bool = setting(False, help="Answer cross-origin requests of browsers")
     model_name: str = setting("default", help="Name of the model (ignored with --model_config_file)")
@@ -75,7 +74,7 @@ class ServerOptions:
     saved_model_tags: str = setting("serve", help="Comma-separated tags of the graph to load from a SavedModel")
     grpc_channel_arguments: str = setting("", help="Comma-separated key=value arguments of the gRPC server")
     grpc_max_threads: int = setting(
-        4 * CPUS, help="Largest number of gRPC requests served at once, plus one; further requests are refused"
+        4 * cores(), help="Largest number of gRPC requests served at once, plus one; further requests are refused"
     )
     enable_model_warmup: bool = setting(
         True, help="Replay assets.extra/tf_serving_warmup_requests before serving a version"
@@ -86,7 +85,7 @@ class ServerOptions:
     use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port; not supported here")
     remove_unused_fields_from_bundle_metagraph: bool = setting(True, help=_NOT_HERE)
     prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite if it exists")
-    num_tflite_pools: int = setting(CPUS, help="Pools of TensorFlow Lite interpreters, per model")
+    num_tflite_pools: int = setting(cores(), help="Pools of TensorFlow Lite interpreters, per model")
     num_tflite_interpreters_per_pool: int = setting(1, help="Interpreters in each such pool")
     enable_signature_method_name_check: bool = setting(
         False, help="Refuse signatures whose method is not TF Serving's own"

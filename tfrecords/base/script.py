@@ -20,6 +20,7 @@ from absl import logging as absl_logging
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
+from tfrecords.base.machine.cpu import limited_cores
 from tfrecords.base.machine.started import insist_when_interrupted, is_interruption, stop_insisting
 from tfrecords.base.settings import define_flags, read_flags
 from tfrecords.base.version import VERSION
@@ -43,6 +44,8 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
         # Hides libraries' messages about every file they write; the commands print their own progress.
         absl_logging.set_verbosity(absl_logging.WARNING)
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
+        if limit := limited_cores():
+            print(limit, file=sys.stderr)
         try:
             main(*([] if settings_class is None else [read_flags(settings_class)]))
         except Exception as error:

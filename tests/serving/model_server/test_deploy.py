@@ -294,9 +294,6 @@ def test_every_recipe_batches_and_takes_as_many_requests_at_once():
         values = recipe.flags
         assert (values["enable_batching"], values["batching_parameters_file"]) == ("true", "/config/batching.config")
         assert values["grpc_max_threads"] == "64"
-    for name, container in (("kubernetes", CONTAINER), ("kserve", PREDICTOR["model"])):
-        values, cores = RECIPES[name].flags, container["resources"]["limits"]["cpu"]
-        assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
 
 
 # Where each recipe has the versions of its model: the volume or the image, or what KServe mounts; and its server.

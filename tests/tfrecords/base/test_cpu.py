@@ -1,10 +1,14 @@
 import importlib
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tfrecords.base.machine.cpu import cores, cpu_flags, has_only_avx2, train_by_onednn
+import serving
+from tfrecords.base.machine import cpu
+from tfrecords.base.machine.cpu import cores, cpu_flags, has_only_avx2, limit_tensorflow, train_by_onednn
 
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -74,9 +78,36 @@ def test_cores_are_those_of_the_affinity_and_of_every_cgroup(groups, limits, exp
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
     assert cores(tmp_path) == expected
+    # The script that starts tensorflow_model_server in images has the same rule; here the server prints its flags.
+    commands = {"nproc": "echo 8", "tensorflow_model_server": 'echo "$@"'}
+    for name, command in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{command}\n")
+        (tmp_path / name).chmod(0o755)
+    script = Path(serving.__file__).parent / "deploy" / "link_versions.sh"
+    environment = {"ALBERT_TF_ROOT": tmp_path, "MODELS": tmp_path, "LINKS": tmp_path / "links", "MODEL_NAME": "proc"}
+    done = subprocess.run(
+        ["sh", script, "tensorflow_model_server", "--port=1"], capture_output=True, text=True, timeout=60,
+        env=environment | {"PATH": f"{tmp_path}:{os.defpath}", "LINK_SECONDS": "0.1"},
+    )  # fmt: skip
+    intra, inter = (f"--tensorflow_{kind}_op_parallelism={expected}" for kind in ("intra", "inter"))
+    assert done.stdout.split() == [intra, inter, "--port=1"], done.stderr
 
 
 def test_cores_where_there_is_no_affinity(tmp_path, monkeypatch):
     monkeypatch.delattr("os.sched_getaffinity")
     monkeypatch.setattr("os.cpu_count", lambda: 6)
     assert cores(tmp_path) == 6
+
+
+@pytest.mark.parametrize(("quota", "set_before", "expected"), [(2, None, "2"), (2, "3", "3"), (8, None, None)])
+def test_tensorflow_starts_as_many_threads_as_a_quota_has_cores(quota, set_before, expected, monkeypatch):
+    monkeypatch.setattr(cpu, "_affinity", lambda: 8)
+    monkeypatch.setattr(cpu, "cores", lambda: quota)
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    for name in names:
+        monkeypatch.setenv(name, set_before or "")
+        if set_before is None:
+            monkeypatch.delenv(name)
+    limit_tensorflow()
+    assert [os.environ.get(name) for name in names] == [expected, expected]
+    assert cpu.limited_cores() == ("2 of 8 cores (the container's limit)" if quota < 8 else "")

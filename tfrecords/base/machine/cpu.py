@@ -1,5 +1,6 @@
 """Reads the CPU's features from Linux."""
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,13 +36,33 @@ def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
+@functools.cache
 def cores(root: Path = Path("/")) -> int:
     """Returns the CPU cores that this process may use, by affinity and quotas of cgroups: rounded down, at least 1.
 
-    `root` is where the files of Linux are.
+    `root` is where the files of Linux are. They are read once.
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([count, *_quotas(root)]))
+    return max(1, min([_affinity(), *_quotas(root)]))
+
+
+def limited_cores() -> str:
+    """Returns a text such as `1 of 2 cores (the container's limit)`, empty where no quota limits this process."""
+    return f"{cores()} of {_affinity()} cores (the container's limit)" if cores() < _affinity() else ""
+
+
+def limit_tensorflow() -> None:
+    """Makes TensorFlow start as many threads as there are cores in a quota, which it does not read.
+
+    Call it before TensorFlow computes. Its own variables TF_NUM_INTRAOP_THREADS and TF_NUM_INTEROP_THREADS, and numbers
+    given to TensorFlow later, have priority.
+    """
+    if limited_cores():
+        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+            os.environ.setdefault(name, str(cores()))
+
+
+def _affinity() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quotas(root: Path) -> Iterator[int]:
