@@ -64,10 +64,11 @@ class InferenceBenchmarkSettings:
     early_exit_model: str = setting("", help="folder of an SST-2 classifier trained with --early_exit: accuracy too")
 
 
-def make_random_encoder(name: str) -> AlbertEncoder:
+def make_random_encoder(name: str, layers: int = 0) -> AlbertEncoder:
     """Random weights with biases that are not 0: TensorFlow takes zero biases out of the graph."""
     keras.utils.set_random_seed(0)
-    encoder = AlbertEncoder(AlbertConfig.named(name))
+    config = AlbertConfig.named(name)
+    encoder = AlbertEncoder(config.replace(num_hidden_layers=layers or config.num_hidden_layers))
     for variable in encoder.trainable_variables:
         if variable.name in ("bias", "beta", "gamma"):
             variable.assign(variable + keras.random.normal(variable.shape, stddev=0.02))
