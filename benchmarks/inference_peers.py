@@ -25,7 +25,7 @@ def make_peers(encoder, folder: Path, threads: int, calibration: list[list[int]]
 
     OpenVINO gets eager attention: on a CPU it runs that one faster than scaled_dot_product_attention. Its 8-bit form is
     NNCF's post-training quantization, with ranges from the rows of token ids in `calibration`. What this CPU has no
-    instructions for is left out.
+    instructions for is left out. threads: 0 for each one's own default, and then without PyTorch, which compiles long.
     """
     check_installed()
     import nncf
@@ -65,6 +65,8 @@ def _pytorch(folder: Path, threads: int) -> dict:
 
     if shutil.which("g++") is None:
         print("left out: PyTorch: torch.compile needs g++")
+        return {}
+    if not threads:
         return {}
     torch.set_num_threads(threads)
     name, dtype = ("PyTorch bf16", torch.bfloat16) if bfloat16_flags() else ("PyTorch fp32", torch.float32)
