@@ -41,6 +41,7 @@ class Loaded(TextModel):
     tokenizer: Tokenizer | None
     task: dict[str, Any]
     source: str = ""
+    _process: int = dataclasses.field(default_factory=os.getpid, init=False, compare=False)
 
     @functools.cached_property
     def embedder(self) -> keras.Model:
@@ -70,10 +71,20 @@ class Loaded(TextModel):
         return Preprocessor(self.tokenizer, length, features)
 
     def answers(self, texts: Any, seconds: Any, batch_size: int) -> Any:
+        self._check_process()
         return answers.predict(self, texts, seconds, batch_size)
 
     def vectors(self, texts: Any, batch_size: int, show_progress: bool, prompt_name: str) -> np.ndarray:
+        self._check_process()
         return answers.embed(self, texts, batch_size, show_progress, prompt_name)
+
+    def _check_process(self) -> None:
+        # TensorFlow would wait for ever for threads that are the parent's.
+        if os.getpid() != self._process:
+            raise UserError(
+                "this process was forked after the model was loaded, and TensorFlow cannot compute in it; load the model"
+                " in each worker (gunicorn: without --preload)"
+            )
 
     @property
     def dimensions(self) -> int:

@@ -1,13 +1,17 @@
-"""Compares what a model server answers with Keras, for five kinds of export, through the client and the gateway.
+"""Compares what a model server answers with Keras, for each kind of export, through the client and the gateway.
 
 python -m scripts.published_server                                       exports, starts a server, asks it
 python -m scripts.published_server export --output_dir=servables         only exports, for a server started elsewhere:
 docker run -d -p 8500:8500 -v "$PWD/servables:/models" tensorflow/serving --model_config_file=/models/models.config
 python -m scripts.published_server ask --output_dir=servables --target=127.0.0.1:8500
+python -m scripts.published_server versions                              asks other versions of TensorFlow and LiteRT
 
 The server is `tensorflow_model_server` where that is on the PATH, and the embedded one otherwise.
 """
 
+import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,14 +26,15 @@ from tfrecords.base.files import read_json, write_json
 TEXTS = ("the parcel is late", "where is my parcel", "i forgot the password", "the invoice is wrong, please help!")
 LABELS = ("delivery", "account", "invoice")
 # Name: the tokenizer, and how the export computes.
-CASES = {
-    "ids": ("wordpiece", "float32"),
-    "sentencepiece": ("sentencepiece", "float32"),
-    "wordpiece": ("wordpiece", "float32"),
-    "byte_bpe": ("byte_bpe", "float32"),
-    "int8": ("wordpiece", "int8"),
-}
-TOLERANCES = {"float32": 1e-4, "int8": 0.05}
+COMPUTES = ("float32", "bfloat16", "int8")
+TOKENIZERS = ("ids", "wordpiece", "sentencepiece", "byte_bpe")
+CASES = {f"{kind}-{compute}": (kind, compute) for kind in TOKENIZERS for compute in COMPUTES}
+LITERT = {f"litert-{compute}": ("ids", compute) for compute in ("float32", "int8")}
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.02, "int8": 0.05}
+# Packages of the environments that `versions` makes; an earlier TensorFlow has no wheels for this Python.
+_MINORS = ("2.17", "2.18", "2.19", "2.20", "2.21")
+VERSIONS = [f"tensorflow=={minor}.* tensorflow-text=={minor}.*" for minor in _MINORS]
+VERSIONS += [f"ai-edge-litert=={version}" for version in ("2.1.6", "2.2.0", "2.3.0")]
 EXPECTED = "expected.json"
 
 
@@ -61,10 +66,13 @@ def export_all(output_dir: Path) -> None:
     from serving.export import ExportSettings, export
 
     expected = {}
-    for name, (kind, compute) in CASES.items():
+    for name, (kind, compute) in (CASES | LITERT).items():
         keras.utils.set_random_seed(len(expected) + 1)
         with tempfile.TemporaryDirectory() as temporary:
-            tokenizer, run = make_tokenizer(kind, Path(temporary) / "tokenizer"), Path(temporary) / "run"
+            tokenizer, run = (
+                make_tokenizer("wordpiece" if kind == "ids" else kind, Path(temporary) / "tokenizer"),
+                Path(temporary) / "run",
+            )
             run.mkdir()
             config = AlbertConfig(
                 vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=3,
@@ -73,11 +81,11 @@ def export_all(output_dir: Path) -> None:
             tokenizer.save(run)
             AlbertClassifier(AlbertEncoder(config), len(LABELS), labels=list(LABELS)).save(run / "model.keras")
             answers = albert_tf.load(run).predict(list(TEXTS))
-            inputs = "ids" if name == "ids" else "text"
-            settings = ExportSettings(model=str(run), output_dir=str(output_dir / name), inputs=inputs, compute=compute)
-            export(settings)
+            how = {"inputs": "ids" if kind == "ids" else "text", "engine": "litert" if name in LITERT else "tensorflow"}
+            export(ExportSettings(model=str(run), output_dir=str(output_dir / name), compute=compute, **how))
         expected[name] = {
             "probabilities": [list(answer["probabilities"].values()) for answer in answers],
+            "texts": list(TEXTS),
             "ids": [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS],
         }
     write_json(output_dir / EXPECTED, expected)
@@ -96,11 +104,11 @@ def ask_all(target: str, expected: dict, folder: Path) -> list[str]:
         The cases whose answers differ by more than their tolerance.
     """
     wrong = []
-    for name, (_, compute) in CASES.items():
+    for name, (kind, compute) in CASES.items():
         with Client(target, name) as client:
-            asked = client.predict_ids(expected[name]["ids"]) if name == "ids" else client.predict_text(list(TEXTS))
+            asked = client.predict_ids(expected[name]["ids"]) if kind == "ids" else client.predict_text(list(TEXTS))
         answers = {"client": np.asarray(asked["probabilities"], "float64")}
-        if name != "ids":
+        if kind != "ids":
             with running_gateway(target, name, folder, free_port()) as url:
                 answers["gateway"] = np.array([_by_gateway(url, text) for text in TEXTS])
         for way, probabilities in answers.items():
@@ -108,6 +116,29 @@ def ask_all(target: str, expected: dict, folder: Path) -> list[str]:
             is_right = difference <= TOLERANCES[compute]
             print(f"{name:14} by {way:8} differs from Keras by {difference:.1e}{'' if is_right else '  WRONG'}")
             wrong += [] if is_right else [f"{name} by {way}"]
+    return wrong
+
+
+def ask_versions(folder: Path) -> list[str]:
+    """Asks every export in an environment of each of VERSIONS; prints a table.
+
+    Returns:
+        The exports that answer otherwise in a version.
+    """
+    wrong = []
+    for packages in VERSIONS:
+        with tempfile.TemporaryDirectory() as environment:
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+            python = f"{environment}/bin/python"
+            subprocess.run([python, "-m", "pip", "install", "-q", "numpy", *packages.split()], check=True)
+            script = Path(__file__).with_name("servable_answers.py")
+            done = subprocess.run([python, script, folder], check=True, stdout=subprocess.PIPE, text=True)
+        print(packages)
+        for name, found in json.loads(done.stdout.splitlines()[-1]).items():
+            _, compute = (CASES | LITERT)[name]
+            is_right = isinstance(found, float) and found <= TOLERANCES[compute]
+            print(f"  {name:24} {found if isinstance(found, str) else f'{found:.1e}'}", flush=True)
+            wrong += [] if is_right else [f"{name} in {packages}"]
     return wrong
 
 
@@ -119,7 +150,7 @@ def _by_gateway(url: str, text: str) -> list[float]:
 def main() -> None:
     """Runs the command."""
     parser = command.parser(__doc__, "scripts.published_server")
-    parser.add_argument("step", nargs="?", choices=("export", "ask"), help="one step alone")
+    parser.add_argument("step", nargs="?", choices=("export", "ask", "versions"), help="one step alone")
     parser.add_argument("--output_dir", type=Path, help="folder of the exports")
     parser.add_argument("--target", default="", help="HOST:PORT of a server that runs already")
     arguments = parser.parse_args()
@@ -130,7 +161,9 @@ def main() -> None:
         if arguments.step == "export":
             return
         expected = read_json(folder / EXPECTED)
-        if arguments.target:
+        if arguments.step == "versions":
+            wrong = ask_versions(folder)
+        elif arguments.target:
             wrong = ask_all(arguments.target, expected, Path(temporary))
         else:
             bases = {name: folder / name for name in CASES}
