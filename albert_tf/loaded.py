@@ -82,8 +82,8 @@ class Loaded(TextModel):
         # TensorFlow would wait for ever for threads that are the parent's.
         if os.getpid() != self._process:
             raise UserError(
-                "this process was forked after the model was loaded, and TensorFlow cannot compute in it; load the model"
-                " in each worker (gunicorn: without --preload)"
+                "this process was forked after the model was loaded, and TensorFlow cannot compute in it; load the "
+                "model in each worker (gunicorn: without --preload)"
             )
 
     @property
@@ -97,6 +97,7 @@ class Loaded(TextModel):
         model, preprocess, _ = self.embedder, self.preprocessor(), self.dimensions
         names = ("prompts", "default_prompt_name", "similarity_fn_name")
         said = {name: self.task[name] for name in names if self.task.get(name)}
+        said |= {"truncate_dim": model.truncate_dim} if model.truncate_dim else {}
         said |= {
             "pooling": model.pooling,
             "tokenizer": preprocess.tokenizer.sha256,

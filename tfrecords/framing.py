@@ -120,10 +120,14 @@ class Framer:
     def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
         """Builds rows [CLS] first [SEP] second [SEP], cut on the same side as in `single`.
 
-        The longer text is cut first, as by google-research/albert:classifier_utils.py, `_truncate_seq_pair`.
+        The longer text is cut first, as by google-research/albert:classifier_utils.py, `_truncate_seq_pair`; see
+        `Tokenizer.odd_to_longer`.
         """
         room, sizes = self._pair_room, (first.row_lengths(), second.row_lengths())
-        size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], room // 2))
+        half = tf.constant(room // 2, tf.int64)
+        if self.tokenizer.odd_to_longer and room % 2:
+            half += tf.cast(sizes[1] >= sizes[0], tf.int64)
+        size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], half))
         return self._join(_some(first, tf.minimum(sizes[0], room - size), cut_left), _some(second, size, cut_left))
 
     def choices(self, contexts: tf.RaggedTensor, choices: tf.RaggedTensor) -> FramedRows:

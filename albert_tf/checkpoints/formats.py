@@ -130,6 +130,8 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
         of_fairseq = "CamembertTokenizer" if tokenizer.pieces[0] == "<s>NOTUSED" else "XLMRobertaTokenizer"
         name = {"<cls>": "XLNetTokenizer", "<s>": of_fairseq}.get(tokenizer.pieces[tokenizer.cls_id], name)
     values: dict[str, Any] = {"tokenizer_class": name}
+    if tokenizer.one_segment:
+        values["model_input_names"] = ["input_ids", "attention_mask"]
     if in_file:
         # For BERT's class, transformers builds the steps itself and ignores the file's.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}

@@ -72,7 +72,7 @@ READ = {
     "Pooling": (*_POOLING_KEYS, "pooling_mode", "include_prompt"),
     "Dense": ("out_features", "bias", "activation_function"),
     "Transformer": ("max_seq_length",),
-    _SETTINGS: ("prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
+    _SETTINGS: ("prompts", "default_prompt_name", "similarity_fn_name", "activation_fn", "truncate_dim"),
 }
 
 
@@ -88,8 +88,8 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     """Returns the settings in a folder and in the folder of its transformer, `inside`.
 
-    Keys, if set: `max_seq_length` (tokens), `prompts` (by name), `default_prompt_name`, `similarity_fn_name` (unless
-    cosine). Raises UserError for unsupported settings.
+    Keys, if set: `max_seq_length` (tokens), `truncate_dim` (numbers of a vector), `prompts` (by name),
+    `default_prompt_name`, `similarity_fn_name` (unless cosine). Raises UserError for unsupported settings.
     """
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
@@ -107,6 +107,12 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
         found["prompts"] = {name: text or "" for name, text in prompts.items()}
     if (compared := values.get("similarity_fn_name")) not in (None, "cosine"):
         found["similarity_fn_name"] = compared
+    if (kept := values.get("truncate_dim")) is not None:
+        if type(kept) is not int or kept < 1:
+            raise UserError(
+                f"'{folder / _SETTINGS}': truncate_dim must be a number of a vector's numbers, not {kept!r}"
+            )
+        found["truncate_dim"] = kept
     if (name := values.get("default_prompt_name")) is not None:
         if not isinstance(name, str) or name not in prompts:
             raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")
@@ -124,7 +130,7 @@ def tokenizer_limit(folder: Path) -> float:
 def make_embedder(
     encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
-    """Builds a sentence embedder from the encoder and further modules; removes unsupported prompts from `task`."""
+    """Builds a sentence embedder from the encoder and further modules; removes what it followed from `task`."""
     pooling, normalize = "", False
     projections, tensors, width = list[dict[str, Any]](), list[list[Any]](), 0
     for module in modules[1:]:
@@ -161,7 +167,7 @@ def make_embedder(
         normalize = normalize or kind == "Normalize"
     if not pooling:
         raise UserError(f"'{folder / MODULES}' has no Pooling; to load the encoder alone, copy the folder without it")
-    model = AlbertSentenceEmbedder(encoder, pooling, normalize, projections)
+    model = AlbertSentenceEmbedder(encoder, pooling, normalize, projections, task.pop("truncate_dim", 0))
     for layer, weights in zip(model.projections, tensors):
         layer.set_weights(weights)
     return model

@@ -11,6 +11,9 @@ from albert_tf.loading.model_files import SHARDS, shards_of
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import check_content
 
+# Names of safetensors for the types that are read; others, such as 8-bit floats, have scales in tensors beside them.
+_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
     """Returns all tensors of a file or shard index by name, as float32; raises UserError if it is unreadable."""
@@ -24,7 +27,13 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
         return _read_pytorch(file)
     try:
         with safe_open(file, framework="np") as reader:
-            return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
+            names = list(reader.keys())
+            for name, dtype in ((name, reader.get_slice(name).get_dtype()) for name in names):
+                if dtype not in _TYPES:
+                    raise UserError(
+                        f"'{file}': the tensor {name} has the type {dtype}, not read here; save the model as float32"
+                    )
+            return {_modern(name): reader.get_tensor(name).astype("float32") for name in names}
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         size = f"{file.stat().st_size:,} bytes"
         raise UserError(

@@ -23,6 +23,7 @@ class AlbertSentenceEmbedder(EncoderModel):
             `albert_tf.models.heads.pool`); several joined by "+" are concatenated.
         normalize: whether vectors have length 1, so that dot products are cosines.
         projections: `units`, `activation` and `use_bias` of each dense layer between pooling and normalizing.
+        truncate_dim: how many of a vector's first numbers are kept, after normalizing; 0: all.
 
     Raises:
         UserError: an unknown pooling.
@@ -42,12 +43,13 @@ class AlbertSentenceEmbedder(EncoderModel):
         pooling: str = "mean",
         normalize: bool = True,
         projections: Sequence[Mapping[str, Any]] = (),
+        truncate_dim: int = 0,
         **kwargs: Any,
     ):
         super().__init__(encoder, pooler=False, **kwargs)
         if unknown := [name for name in pooling.split("+") if name not in POOLINGS]:
             raise UserError(f"pooling '{unknown[0]}' is none of {', '.join(POOLINGS)}")
-        self.pooling, self.normalize = pooling, normalize
+        self.pooling, self.normalize, self.truncate_dim = pooling, normalize, truncate_dim
         self.projections = [
             keras.layers.Dense(**options, dtype="float32", name=f"projection_{number}")
             for number, options in enumerate(projections)
@@ -59,7 +61,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         for layer in self.projections:
             layer.build((None, width))
             width = layer.units
-        self.dimensions = width
+        self.dimensions = min(width, self.truncate_dim or width)
         self.built = True
 
     @property
@@ -92,7 +94,7 @@ class AlbertSentenceEmbedder(EncoderModel):
 
     def _pooled(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
         vectors = self.pool(hidden, features)
-        return unit_length(vectors) if self.normalize else vectors
+        return (unit_length(vectors) if self.normalize else vectors)[:, : self.dimensions]
 
     def pool(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
         """Pools hidden states [batch, sequence, hidden_size], without normalizing: float32 [batch, dimensions]."""
@@ -114,4 +116,5 @@ class AlbertSentenceEmbedder(EncoderModel):
             }
             for layer in self.projections
         ]
-        return values | ({"projections": projections} if projections else {})
+        values |= {"projections": projections} if projections else {}
+        return values | ({"truncate_dim": self.truncate_dim} if self.truncate_dim else {})

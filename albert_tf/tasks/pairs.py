@@ -165,7 +165,9 @@ class PairsTask(StreamedTask):
         head: dict[str, Any] = {}
         if isinstance(model, AlbertSentenceEmbedder):
             config = model.get_config()
-            head = {name: config[name] for name in ("pooling", "normalize", "projections") if name in config}
+            head = {
+                name: config[name] for name in ("pooling", "normalize", "projections", "truncate_dim") if name in config
+            }
         kept = {name: task[name] for name in ("default_prompt_name", "similarity_fn_name") if name in task}
         if self.teacher is not None and self.loss.name == "mse":
             head = self._towards(self.teacher.embedder, head, getattr(model, "encoder", model))

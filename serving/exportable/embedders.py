@@ -127,8 +127,10 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         vectors = pooled[0] if len(pooled) == 1 else tf.concat(pooled, axis=-1)
         for projection in self.projections:
             vectors = projection(vectors)
-        vectors = vectors[:, : self.dimensions]
-        answers = {"embedding": unit_length(vectors) if self.normalize else vectors}
+        if self.options.dimensions:
+            vectors = vectors[:, : self.dimensions]
+        vectors = unit_length(vectors) if self.normalize else vectors
+        answers = {"embedding": vectors[:, : self.dimensions]}
         return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})
 
     def answers(self, formats: InputFormats):

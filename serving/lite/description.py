@@ -65,6 +65,7 @@ class TokenizerRules:
     unk_id: int
     separators_between: int
     second_segment_id: int
+    odd_to_longer: bool
     word_prefix: str
     vocab_size: int
     table_rows: int

@@ -39,7 +39,8 @@ class Framer:
             return self._row(_some(texts[0], self.max_seq_length - 2, left))
         first, second = texts
         room = self._pair_room
-        size = min(len(second), max(room - len(first), room // 2))
+        half = room // 2 + (room % 2 if self.rules.odd_to_longer and len(second) >= len(first) else 0)
+        size = min(len(second), max(room - len(first), half))
         return self._row(_some(first, room - size, left), _some(second, size, left))
 
     def choice(self, context: np.ndarray, choice: np.ndarray) -> Row:

@@ -33,6 +33,7 @@ _SAME = [
     "unk_id",
     "separators_between",
     "second_segment_id",
+    "odd_to_longer",
     "word_prefix",
     "vocab_size",
 ]

@@ -1,6 +1,7 @@
 """Texts straight into models: features by a callable, answers of a loaded folder."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from albert_tf import (
 from albert_tf.loading import answers
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
+from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
@@ -47,6 +49,20 @@ def saved(model, folder, tokenizer=TOKENIZER, **task):
 def outputs(loaded, *texts):
     """What the model gives to its own features."""
     return np.asarray(loaded.model(loaded.preprocessor()(*texts)))
+
+
+def test_a_forked_process_is_told_to_load_the_model_itself(tmp_path):
+    """TensorFlow would wait for ever in it."""
+    loaded = saved(AlbertClassifier(AlbertEncoder(CONFIG), 2), tmp_path)
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        return
+    try:
+        loaded.predict(["a good film"])
+    except UserError as error:
+        os._exit(7 if "load the model in each worker" in str(error) else 8)
+    finally:
+        os._exit(9)
 
 
 def test_features_of_texts_are_framed_and_cut():

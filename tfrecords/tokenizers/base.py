@@ -23,6 +23,8 @@ DESCRIPTION_FORMAT = 1
 BY_IDS = "tokenize with transformers, and ask the model by ids"
 
 
+# What a folder's files may say of texts and rows, besides the vocabulary; see `Tokenizer`.
+FOLDER_RULES = ("lowers_first", "odd_to_longer", "one_segment")
 # Published vocabularies leave a few thousand ids unused.
 _MOST_UNUSED = 10**6
 
@@ -46,7 +48,11 @@ class Tokenizer(abc.ABC):
         cut_tokens: added tokens that are matched in a text before the rest is tokenized.
         added_ids: ids of added tokens, which a model's embedding table may lack.
         table_rows: a model's embedding rows, if fewer than pieces; `check_ids` refuses higher ids. 0: no limit.
-        lowers_first: whether text is lower-cased before all else.
+        lowers_first: whether text is lower-cased before all else
+            (sentence_transformers/models/Transformer.py, `do_lower_case`).
+        odd_to_longer: whether of two texts that are cut to an odd number of tokens the longer one, or of equal ones the
+            second, keeps one more (tokenizers, src/utils/truncation.rs); otherwise the first does.
+        one_segment: whether all tokens have segment 0.
     """
 
     kind: str
@@ -66,6 +72,8 @@ class Tokenizer(abc.ABC):
     added_ids: set[int] = frozenset()  # type: ignore[assignment]
     table_rows: int = 0
     lowers_first: bool = False
+    odd_to_longer: bool = False
+    one_segment: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary
@@ -76,23 +84,27 @@ class Tokenizer(abc.ABC):
         return {"lower_case": self.lower_case, "keep_accents": self.keep_accents}
 
     def __reduce__(self):
-        state = {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
+        names = ("cls_last", "table_rows", "second_segment_id", *FOLDER_RULES)
+        state = {name: getattr(self, name) for name in names}
         return functools.partial(type(self), **self.options()), (self.vocabulary,), state
 
     def with_vocabulary(self, vocabulary: bytes, **changes: Any) -> Self:
         """Returns a tokenizer with another vocabulary and this one's options, except for `changes`."""
         other = type(self)(vocabulary, **self.options() | changes)
-        return other.with_lowers_first() if self.lowers_first else other
+        return other.with_rules(self.rules_of_folder)
 
     def with_cls_last(self, cls_last: bool) -> Self:
         return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
 
-    def with_lowers_first(self) -> Self:
-        """Returns a tokenizer that applies `str.lower` first.
+    @property
+    def rules_of_folder(self) -> list[str]:
+        return [name for name in FOLDER_RULES if getattr(self, name)]
 
-        Source: sentence_transformers/models/Transformer.py, `do_lower_case`.
-        """
-        return self if self.lowers_first else self._with(lowers_first=True)
+    def with_rules(self, names: Sequence[str]) -> Self:
+        """Returns a tokenizer with these of FOLDER_RULES."""
+        values: dict[str, Any] = dict.fromkeys(names, True)
+        values |= {"second_segment_id": 0} if "one_segment" in names else {}
+        return self._with(**values) if names else self
 
     def with_table_rows(self, rows: int) -> Self:
         return self._with(table_rows=rows)
@@ -198,7 +210,7 @@ class Tokenizer(abc.ABC):
             "lower_case": self.lower_case,
             "keep_accents": self.keep_accents,
             "sha256": self.sha256,
-        } | ({"lowers_first": True} if self.lowers_first else {})
+        } | dict.fromkeys(self.rules_of_folder, True)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the files that `load_tokenizer(folder)` reads."""

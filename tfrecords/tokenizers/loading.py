@@ -5,13 +5,13 @@ from pathlib import Path
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, FOLDER_RULES, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.folders.folder_files import (
     TOKENIZERS_FILE,
     FolderFiles,
     check_tokenizer,
-    lowers_first,
+    folder_rules,
     read_file,
 )
 from tfrecords.tokenizers.folders.published import from_merges, from_tokenizers, sentencepiece, wordpiece
@@ -90,8 +90,7 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
-    if description.get("lowers_first"):
-        tokenizer = tokenizer.with_lowers_first()
+    tokenizer = tokenizer.with_rules([name for name in FOLDER_RULES if description.get(name) is True])
     if tokenizer.sha256 != expected:
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again")
     for name, asked in (("lower_case", lower_case), ("keep_accents", keep_accents)):
@@ -140,4 +139,6 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
         raise UserError(
             f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
         ) from error
-    return tokenizer.with_lowers_first() if lowers_first(folder) else tokenizer
+    return tokenizer.with_rules(
+        [name for name in folder_rules(folder) if name != "one_segment" or tokenizer.second_segment_id]
+    )

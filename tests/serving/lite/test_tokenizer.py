@@ -37,7 +37,7 @@ def model():
 
 MADE = {
     "BERT": lambda model: WordPieceTokenizer(WORDS),
-    "cased BERT": lambda model: WordPieceTokenizer(WORDS, lower_case=False).with_lowers_first(),
+    "cased BERT": lambda model: WordPieceTokenizer(WORDS, lower_case=False).with_rules(["lowers_first"]),
     "BERT of the library": lambda model: WordPieceTokenizer(WORDS, rules=LIBRARY_RULES),
     "BERT with added tokens": lambda model: WordPieceTokenizer(
         WORDS, rules=WordPieceRules(True, longest_word=5, added=(AddedToken("[E1]", 13, True),))

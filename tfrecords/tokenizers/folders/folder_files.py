@@ -78,6 +78,10 @@ class FolderFiles:
         """Raises UnknownTokenizer for an unsupported step or key; see `other_files`."""
         for name, values in ((_CONFIG, self._config), (_MAP, self._map)):
             other_files.check_config(values, kind, str(self.folder / name))
+        for part, key in (("truncation", "truncation_side"), ("padding", "padding_side")):
+            side = str((self.described.get(part) or {}).get("direction", "right")).lower()
+            if self.settings.get(key) is None and not other_files.CONFIG[key].lets_pass(side, kind):
+                other_files.refuse(self.where, f"says {part} on the {side}")
         if self.described:
             other_files.check_file(self.described, self.where)
             frames = [step for step in self.steps("post_processor") if step["type"] in other_files.FRAMES]
@@ -178,10 +182,15 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def lowers_first(folder: Path) -> bool:
-    """Returns whether sentence-transformers lower-cases texts before this folder's tokenizer."""
+def folder_rules(folder: Path) -> list[str]:
+    """Returns which of `tfrecords.tokenizers.base.FOLDER_RULES` hold for a folder's tokenizer."""
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
-    return bool(files.read_object(next(found, folder)).get("do_lower_case"))
+    lowers_first = files.read_object(next(found, folder)).get("do_lower_case")
+    near = FolderFiles(folder)
+    names = near.settings.get("model_input_names")
+    one_segment = isinstance(names, list) and "token_type_ids" not in names
+    rules = {"lowers_first": lowers_first, "odd_to_longer": near.is_of_library, "one_segment": one_segment}
+    return [name for name, holds in rules.items() if holds]
 
 
 def read_file(path: Path) -> bytes:
