@@ -217,6 +217,12 @@ def test_safetensors(name, tmp_path):
     refused(read_tensors, path, "is not whole, or no safetensors")
 
 
+def test_a_tensor_of_a_type_that_is_not_read_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"a": tensor([4], 0, 4) | {"dtype": "F8_E4M3"}}, bytes(4)))
+    refused(read_tensors, path, "the tensor a has the type F8_E4M3")
+
+
 def test_a_configuration_that_asks_for_more_than_its_weights(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(
         safetensors({"albert.embeddings.word_embeddings.weight": tensor([2], 0, 8)}, bytes(8))

@@ -58,8 +58,10 @@ def test_slots_counters_and_a_damaged_state_file_are_passed_over(tmp_path):
     model = pretrainer()
     prefix = save_official(model, tmp_path)
     tensors = read_tensors(prefix)
-    slots = {f"{name}/{slot}": value for name, value in tensors.items() for slot in ("adam_m", "adam_v", "Adam_1")}
-    write_tensors(prefix, tensors | slots | {"global_step": np.int64(3)})
+    slots = {
+        f"{name}/{slot}": value for name, value in tensors.items() for slot in ("adam_m", "ExponentialMovingAverage")
+    }
+    write_tensors(prefix, tensors | slots | {"global_step": np.int64(3), "good_steps": np.float32(3)})
     assert_same_weights(load_official(tmp_path), model)
     for state in (b"\xff\xfe", b"model_checkpoint_path: ", b"\x00" * 9, b""):
         (tmp_path / "checkpoint").write_bytes(state)

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from numpy.testing import assert_array_equal
+import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface, save_official
@@ -61,10 +62,20 @@ def test_folders_of_sentence_transformers_embed_as_they_say(tmp_path, caplog):
     assert (loaded.model.pooling, loaded.model.normalize) == ("cls", False)
     assert_same_weights(loaded.model.encoder, model)
     # Cut where sentence-transformers cuts it.
-    assert_array_equal(loaded.predict(["a b a b b"]), loaded.predict(["a b a"]))
+    vectors = loaded.predict(["a b a b b"])
+    assert_array_equal(vectors, loaded.predict(["a b a"]))
+    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 4}')
+    loaded = loading.load(folder)
+    assert_array_equal(loaded.predict(["a b a"]), vectors[:, :4])
+    exported = loaded.export(tmp_path / "export", max_seq_length=8)
+    served = tf.saved_model.load(str(exported)).signatures["serving_default"](text=tf.constant(["a b a"]))
+    assert_allclose(served["embedding"], vectors[:, :4], atol=1e-6)
     convert(folder, tmp_path / "model.keras", "keras")
     assert_array_equal(loading.load(tmp_path / "model.keras").predict(["a b"]), loaded.predict(["a b"]))
     convert(folder, tmp_path / "plain", "huggingface")
+    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 0}')
+    with refused("truncate_dim must be a number"):
+        loading.load(folder)
     assert "how texts are pooled has no form there" in caplog.text
     assert type(loading.load(tmp_path / "plain").model) is AlbertEncoder
 

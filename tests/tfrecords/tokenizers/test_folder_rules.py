@@ -1,12 +1,18 @@
 """Of two files that say a rule of a tokenizer the one that transformers reads decides; a difference is named."""
 
+import itertools
 import json
+import pickle
 import re
+from types import SimpleNamespace
 
 import pytest
+import tensorflow as tf
 
+from serving.lite.rows import Framer as LiteFramer
 from tests.tfrecords.tokenizers.twins import changed
 from tfrecords.base.errors import UserError
+from tfrecords.framing import Framer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.vocabularies.training import train_bpe
 
@@ -60,6 +66,44 @@ def test_the_files_are_chosen_between_as_in_transformers(tmp_path, caplog, confi
         ours = tokenizer_in(tmp_path)
     assert [ours.pieces[one] for one in ours.encode(TEXT)] == pieces
     assert re.search(warning, caplog.text) if warning else not caplog.text
+
+
+def test_pairs_are_cut_as_by_the_file_s_own_library(tmp_path):
+    write(tmp_path, BERT, lowercase=True)
+    ours, theirs = load_tokenizer(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    rules = {name: getattr(ours, name) for name in ("cls_id", "sep_id", "separators_between", "second_segment_id")}
+    lite = LiteFramer(SimpleNamespace(**rules, odd_to_longer=ours.odd_to_longer), 0)
+    for length, first, second in itertools.product((8, 9, 10), range(9), range(9)):
+        theirs.enable_truncation(length)
+        right = theirs.encode("cafe " * first, "中" * second)
+        given = [tf.ragged.constant([[one] * count], tf.int32) for one, count in ((7, first), (9, second))]
+        rows = Framer(ours, length).pair(*given)
+        assert rows.input_ids.to_list() == [right.ids] and rows.segment_ids.to_list() == [right.type_ids]
+        lite.max_seq_length = length
+        row = lite.frame(*(one.numpy()[0] for one in given))
+        assert row["input_ids"].tolist() == right.ids and row["segment_ids"].tolist() == right.type_ids
+    ours.save(tmp_path / "own")
+    assert load_tokenizer(tmp_path / "own").odd_to_longer and pickle.loads(pickle.dumps(ours)).odd_to_longer
+
+
+def test_second_texts_have_segment_0_where_the_model_takes_no_segments(tmp_path):
+    write(tmp_path, BERT | {"model_input_names": ["input_ids", "attention_mask"]})
+    ours = load_tokenizer(tmp_path)
+    assert ours.second_segment_id == 0
+    ours.save(tmp_path / "own")
+    assert load_tokenizer(tmp_path / "own").second_segment_id == pickle.loads(pickle.dumps(ours)).second_segment_id == 0
+
+
+@pytest.mark.parametrize(("part", "key"), [("truncation", "truncation_side"), ("padding", "padding_side")])
+def test_a_file_that_cuts_or_pads_on_the_left_is_refused(tmp_path, part, key):
+    write(tmp_path, BERT, lowercase=True)
+    values = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values | {part: {"direction": "Left"}}))
+    with pytest.raises(UserError, match=f"says {part} on the left"):
+        load_tokenizer(tmp_path)
+    # tokenizer_config.json has priority there.
+    write(tmp_path, BERT | {key: "right"})
+    load_tokenizer(tmp_path)
 
 
 def test_the_type_of_the_model_is_its_class_where_none_is_named(tmp_path, caplog):
