@@ -52,7 +52,6 @@ def saved(monkeypatch):
         exportables.append(exportable)
 
     monkeypatch.setattr("serving.exporting.save", save)
-    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     return exportables
 
 

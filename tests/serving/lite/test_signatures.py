@@ -74,9 +74,11 @@ def asked(signature, name):
 
 
 @pytest.mark.parametrize(("case", "name"), [(case, name) for case in CASES for name in CASES[case][2].split()])
-def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, case, name):
+def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, case, name):
     head, task, names = CASES[case]
     ours = lite(case)
+    # To trace the functions would take ten times as long as to run them.
+    request.getfixturevalue("eagerly")
     assert ours.keys() == set(names.split())
     _, served = serve(head, True, task=task, max_seq_length=40, doc_stride=5)
     signature, theirs = ours[name], served.signatures[name]
@@ -96,9 +98,10 @@ def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, case, name)
 
 
 @pytest.mark.parametrize("case", ["classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices"])
-def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, case):
+def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, request, case):
     head, task, _ = CASES[case]
     ours = lite(case, "ids")
+    request.getfixturevalue("eagerly")
     _, served = serve(head, False, task=task, max_seq_length=40)
     inputs = asked(ours["serving_default"], "ids")
     found, expected = ours["serving_default"].call(inputs, lambda: None), served(**inputs)
