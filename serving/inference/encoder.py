@@ -48,6 +48,10 @@ def make_encoder(
     return InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
 
 
+# What answers as the TensorFlow that exports does, by `scripts.published_server versions`.
+OLDEST = "TensorFlow 2.17 or later"
+
+
 class SummaryLoop(DepthLoop):
     """A depth loop whose last step computes only the token that represents each row."""
 
@@ -96,7 +100,7 @@ class InferenceEncoder(tf.Module):
 
     def describe(self) -> dict[str, Any]:
         compute = self.options.compute
-        needs = "TensorFlow" if compute == "float32" else "TensorFlow for x86 with oneDNN"
+        needs = OLDEST if compute == "float32" else f"{OLDEST} for x86 with oneDNN"
         if compute == "bfloat16":
             needs += f", a CPU with {', '.join(BFLOAT16_NEEDS)}"
         return {"compute": compute, "requires": needs}

@@ -215,7 +215,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, sa
     assert not list((tmp_path / "out").glob("*"))
     main(dataclasses.replace(settings, compute="bfloat16", other_cpu=True))
     said = capsys.readouterr().out.splitlines()[-1]
-    assert said.startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
+    assert said.startswith("not tried, since this CPU cannot run it: needs TensorFlow 2.17 or later for x86")
     described, exportable = manifest_of(tmp_path / "out" / "1")["compute"], saved[0]
     assert described["compute"] == exportable.cpu_check.compute == "bfloat16" and "avx512" in described["requires"]
     assert sum(variable.dtype == tf.bfloat16 for variable in exportable.variables) >= 4
