@@ -49,7 +49,7 @@ _LOWEST = -1e4
 def ask_once(version: Path, exportable: Exportable) -> None:
     """Loads a version anew, and asks every signature one row.
 
-    Raises UserError if it does not load, or a signature does not answer.
+    Raises UserError if it does not load, or a signature does not answer, or answers with NaN or infinity.
     """
     asked = "loading"
     try:
@@ -58,7 +58,10 @@ def ask_once(version: Path, exportable: Exportable) -> None:
             for name, signature in exportable.signatures().items():
                 asked = f"the signature {name}"
                 inputs = sample_inputs(exportable, signature, min(_SHORT, exportable.options.max_seq_length))
-                signatures[name](**{key: tf.constant(inputs[key], one.dtype) for key, one in signature.inputs.items()})
+                row = {key: tf.constant(inputs[key], one.dtype) for key, one in signature.inputs.items()}
+                for output, values in signatures[name](**row).items():
+                    if values.dtype.is_floating and not np.isfinite(values).all():
+                        raise ValueError(f"its output {output} is NaN or infinite; check the model's weights")
     except Exception as error:
         raise UserError(f"the export failed its check: {asked}: {first_line(error)}") from error
 

@@ -20,6 +20,7 @@ from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
 from albert_tf.tasks.task import Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TableTask
+from tfrecords.answers.numbers import tag_answers
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
@@ -103,13 +104,11 @@ class TaggingTask(TableTask):
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
         predictions = self.predictions(examples, rows, outputs)
-        equal = [a == b for tags, example in zip(predictions, examples) for a, b in zip(tags, example.tags)]
+        right = [[self.labels[tag] for tag in example.tags] for example in examples]
+        equal = [a == b for tags, expected in zip(predictions, right) for a, b in zip(tags, expected)]
         scores = {"accuracy": float(np.mean(equal))}
         if self.has_entities:
-            scores["f1"] = entity_f1(
-                [[self.labels[tag] for tag in tags] for tags in predictions],
-                [[self.labels[tag] for tag in example.tags] for example in examples],
-            )
+            scores["f1"] = entity_f1([[tag or "O" for tag in tags] for tags in predictions], right)
         return scores
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
@@ -120,12 +119,13 @@ class TaggingTask(TableTask):
 
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
-    ) -> list[list[int]]:
-        tags = []
-        for example, heads, logits in zip(examples, rows.heads, outputs):
-            best = logits[heads].argmax(axis=-1).tolist()
-            tags.append(best + [0] * (len(example.words) - len(best)))
-        return tags
+    ) -> list[list[str | None]]:
+        """Returns the tag of each word; see `tag_answers`."""
+        found = zip(examples, rows.heads, outputs)
+        return [
+            [tag for _, tag in tag_answers(example.words, logits[heads], self.labels)]
+            for example, heads, logits in found
+        ]
 
     def write_predictions(
         self,
@@ -138,7 +138,7 @@ class TaggingTask(TableTask):
         path = folder / f"{split}.jsonl"
         with files.replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
             for example, tags in zip(examples, self.predictions(examples, rows, outputs)):
-                line = {"words": example.words, "prediction": [self.labels[tag] for tag in tags]}
+                line = {"words": example.words, "prediction": tags}
                 if example.tags is not None:
                     line["label"] = [self.labels[tag] for tag in example.tags]
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -12,6 +12,7 @@ from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array, row_of
 from serving.inference.layers import dense
 from serving.lite.description import Answer
+from tfrecords.answers.numbers import tag_of_cut
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch, encode
 
@@ -98,7 +99,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
     at padding. Over text: the same for each word of `str.split`, and `words` string, `starts`, `ends` int32 (in
-    characters), [batch, words]. A word beyond the maximum length gets the label "".
+    characters), [batch, words]. A word beyond the maximum length gets the label O, or "" if there is none.
     """
 
     exit_kind = "tagging"
@@ -171,7 +172,10 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         logits = tf.gather(answers["logits"], tf.where(known, words.columns, 0), axis=1, batch_dims=1)
         places = {"words": words.words, "starts": words.starts, "ends": words.ends}
         steps = {name: value for name, value in answers.items() if name == "steps"}
-        return self._named(logits, known) | places | steps
+        found = self._named(logits, known)
+        if tag := tag_of_cut(self.labels):
+            found["labels"] = tf.where((words.columns >= 0) & ~known, tag, found["labels"])
+        return found | places | steps
 
     def _named(self, logits: tf.Tensor, known: tf.Tensor) -> dict[str, tf.Tensor]:
         names = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))

@@ -13,7 +13,7 @@ from serving.lite.spans import span_outputs
 from serving.lite.texts import TextRows
 from serving.wire.protos import Example
 from tfrecords.answers.edges import edges
-from tfrecords.answers.numbers import softmax
+from tfrecords.answers.numbers import softmax, tag_of_cut
 from tfrecords.answers.spans import IMPOSSIBLE, null_scores
 from tfrecords.answers.texts import prompt_of
 from tfrecords.base.errors import UserError
@@ -326,9 +326,11 @@ class _Tags(_Heads):
         return self._tagged([one["logits"] for one in found])
 
     def _tagged(self, logits: Sequence[np.ndarray], widths: Sequence[int] = ()) -> Arrays:
-        # Words that were cut off have no label.
         widest = max(widths, default=0)
         labels = [self.labels[one.argmax(axis=-1)] for one in logits]
+        cut = (tag_of_cut([label.decode() for label in self.labels.tolist()]) or "").encode()
+        for number, width in enumerate(widths):
+            labels[number] = np.concatenate([labels[number], np.array([cut] * (width - len(labels[number])), object)])
         return {
             "labels": _filled(labels, b"", object, widest),
             "logits": _filled(logits, 0.0, np.float32, widest, (len(self.labels),)),

@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from serving import check as check_module
-from serving.exportable import CLASSIFY, PREDICT, REGRESS
+from serving.exportable import CLASSIFY, PREDICT, REGRESS, ExportOptions, make_exportable
+from serving.exporting import save
 from tests.serving.conftest import EXPORTS
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -96,3 +98,16 @@ def test_every_signature_is_asked(exported, tmp_path, serve, name, size, words):
     _, served = serve("classifier")
     with pytest.raises(UserError, match=f"the export failed its check: {words}"):
         check_module.ask_once(tmp_path / "broken", served.exportable)
+
+
+def test_numbers_that_are_none_are_refused_at_the_export(tmp_path, make_model, serve):
+    model = make_model("embedder")
+    weights = model.get_weights()
+    try:
+        model.set_weights([weights[0] * np.nan, *weights[1:]])
+        exportable = make_exportable(model, ExportOptions(max_seq_length=16))
+        save(exportable, tmp_path)
+        with pytest.raises(UserError, match="its output embedding is NaN or infinite"):
+            check_module.ask_once(tmp_path, exportable)
+    finally:
+        model.set_weights(weights)

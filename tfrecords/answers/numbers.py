@@ -67,9 +67,14 @@ def label_answers(logits: np.ndarray, names: Sequence[str], threshold: float) ->
 
 
 def tag_answers(words: Sequence[str], logits: np.ndarray, names: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Returns each word with its tag; `logits` [words that are not cut off, tags]."""
+    """Returns each word with its tag; `logits` are [words, tags]. Words that are cut off get `tag_of_cut(names)`."""
     tags: list[str | None] = [names[number] for number in logits.argmax(axis=-1)]
-    return list(zip(words, tags + [None] * (len(words) - len(tags))))
+    return list(zip(words, tags + [tag_of_cut(names)] * (len(words) - len(tags))))
+
+
+def tag_of_cut(names: Sequence[str]) -> str | None:
+    """Returns the tag of a word that is cut off: O where there is one, else none."""
+    return "O" if "O" in names else None
 
 
 def span_answers(answers: Sequence[Answers], threshold: float | None) -> list[dict[str, Any]]:

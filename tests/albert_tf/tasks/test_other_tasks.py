@@ -1,5 +1,6 @@
 """RACE, tagging and a user's own tables."""
 
+import dataclasses
 import gzip
 import json
 
@@ -115,13 +116,15 @@ def test_tags_stand_on_the_first_piece_of_each_word(tagging, tokenizer):
             assert features["input_ids"][index, head] == tokenizer.encode(word)[0]
 
 
-def test_words_that_do_not_fit_count_as_outside(tagging, tokenizer):
+@pytest.mark.parametrize(("labels", "cut"), [("O B-LANG B-PER", "O"), ("B-LANG O B-PER", "O"), ("ADJ NOUN X", None)])
+def test_words_that_do_not_fit_count_as_outside_or_have_no_tag(tagging, tokenizer, labels, cut):
     examples = tagging.read("dev")
     rows = tagging.rows(examples, tokenizer, 5, training=False)
     fitting = len(rows.heads[0])
     assert len(rows.tokens["input_ids"][0]) == 5 > fitting
     outputs = [np.eye(4, dtype="float32")[[0, *[2] * 4]]]
-    assert tagging.predictions(examples, rows, outputs) == [[2] * fitting + [0] * (5 - fitting)]
+    task = dataclasses.replace(tagging, labels=(*labels.split(), "Y"))
+    assert task.predictions(examples, rows, outputs) == [[task.labels[2]] * fitting + [cut] * (5 - fitting)]
 
 
 def test_tagging_scores_and_writes(tagging, tokenizer, tmp_path):

@@ -28,7 +28,7 @@ CASES = {
     ),
     "encoder": ("encoder", {}, "serving_default with_options tokenize ids decode"),
     "words": ("pretrainer", {}, "serving_default with_options tokenize ids decode fill_mask sentence_order"),
-    "tags": ("token classifier", {"labels": ["a", "b", "c", "d"]}, "serving_default tokenize ids decode"),
+    "tags": ("token classifier", {"labels": ["a", "b", "O", "d"]}, "serving_default tokenize ids decode"),
     "spans": ("spans", {"null_threshold": 3.0}, "serving_default tokenize ids decode"),
     "joint": ("joint spans", {}, "serving_default tokenize ids decode"),
     "choices": ("multiple choice", {}, "serving_default tokenize ids decode"),
