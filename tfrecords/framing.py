@@ -101,8 +101,9 @@ class Framer:
 
     @property
     def mask_pattern(self) -> str:
-        """Regular expression for the mask token and, in byte-level BPE, the blanks before it."""
-        return (r"\s*" if self.tokenizer.kind == "bpe" else "") + re.escape(self.mask)
+        """Regular expression for the mask token and, in byte-level BPE, the blanks that it takes in."""
+        takes_blanks = self.tokenizer.kind == "bpe" and not self.tokenizer.mask_keeps_blank
+        return (r"\s*" if takes_blanks else "") + re.escape(self.mask)
 
     def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
         return self.single(first) if second is None else self.pair(first, second)

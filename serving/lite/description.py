@@ -66,6 +66,7 @@ class TokenizerRules:
     separators_between: int
     second_segment_id: int
     odd_to_longer: bool
+    mask_keeps_blank: bool
     word_prefix: str
     vocab_size: int
     table_rows: int

@@ -75,7 +75,8 @@ class RowMaker:
     def masked(self, texts: Sequence[str]) -> TextRows:
         """Returns a row for each text with masked words; `positions` are their columns."""
         rules, mask = self.tokenizer.rules, self.tokenizer.id_to_piece(self.tokenizer.rules.mask_id)
-        pattern = (r"\s*" if rules.kind == "bpe" else "") + re.escape(mask)
+        takes_blanks = rules.kind == "bpe" and not rules.mask_keeps_blank
+        pattern = (r"\s*" if takes_blanks else "") + re.escape(mask)
         parts = [re.split(pattern, text) for text in texts]
         tokens = iter(self._ids([part for text in parts for part in text]))
         between = [np.array([rules.mask_id], np.int32)]

@@ -34,6 +34,7 @@ _SAME = [
     "separators_between",
     "second_segment_id",
     "odd_to_longer",
+    "mask_keeps_blank",
     "word_prefix",
     "vocab_size",
 ]

@@ -24,7 +24,7 @@ BY_IDS = "tokenize with transformers, and ask the model by ids"
 
 
 # What a folder's files may say of texts and rows, besides the vocabulary; see `Tokenizer`.
-FOLDER_RULES = ("lowers_first", "odd_to_longer", "one_segment")
+FOLDER_RULES = ("lowers_first", "odd_to_longer", "one_segment", "mask_keeps_blank")
 # Published vocabularies leave a few thousand ids unused.
 _MOST_UNUSED = 10**6
 
@@ -53,6 +53,7 @@ class Tokenizer(abc.ABC):
         odd_to_longer: whether of two texts that are cut to an odd number of tokens the longer one, or of equal ones the
             second, keeps one more (tokenizers, src/utils/truncation.rs); otherwise the first does.
         one_segment: whether all tokens have segment 0.
+        mask_keeps_blank: whether in byte-level BPE a blank before a mask token is a token; else the mask takes it in.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Tokenizer(abc.ABC):
     lowers_first: bool = False
     odd_to_longer: bool = False
     one_segment: bool = False
+    mask_keeps_blank: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary

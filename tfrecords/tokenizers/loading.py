@@ -139,6 +139,4 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
         raise UserError(
             f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
         ) from error
-    return tokenizer.with_rules(
-        [name for name in folder_rules(folder) if name != "one_segment" or tokenizer.second_segment_id]
-    )
+    return tokenizer.with_rules(folder_rules(folder, tokenizer))

@@ -80,11 +80,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        return np.array([_starts_word(piece) for piece in self.pieces])
+        starts = [_starts_word(piece) for piece in self.pieces]
+        return np.array(starts) & ~np.array([self._processor.is_byte(i) for i in range(self.vocab_size)])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        return [piece.replace(WORD_BOUNDARY, " ").encode() for piece in self.pieces]
+        # A byte's piece is <0x97>.
+        return [
+            bytes([int(piece[3:5], 16)]) if self._processor.is_byte(i) else piece.replace(WORD_BOUNDARY, " ").encode()
+            for i, piece in enumerate(self.pieces)
+        ]
 
     @cached_property
     def special_ids(self) -> np.ndarray:

@@ -68,6 +68,22 @@ def test_the_files_are_chosen_between_as_in_transformers(tmp_path, caplog, confi
     assert re.search(warning, caplog.text) if warning else not caplog.text
 
 
+@pytest.mark.parametrize("config", [None, {}, BERT])
+def test_a_class_that_config_json_names_is_followed_or_refused(tmp_path, config):
+    write(tmp_path, config, {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"})
+    with pytest.raises(UserError, match=r"config.json' says tokenizer_class=BertJapaneseTokenizer, which is not"):
+        load_tokenizer(tmp_path)
+    write(tmp_path, config, {"model_type": "bert", "tokenizer_class": "BertTokenizerFast"})
+    assert load_tokenizer(tmp_path).lower_case == (config is not None)
+
+
+def test_pieces_of_sentencepiece_are_no_wordpiece(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁", "##s", "▁cat"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    with pytest.raises(UserError, match=r"vocab.txt' holds the pieces of a SentencePiece vocabulary"):
+        load_tokenizer(tmp_path)
+
+
 def test_pairs_are_cut_as_by_the_file_s_own_library(tmp_path):
     write(tmp_path, BERT, lowercase=True)
     ours, theirs = load_tokenizer(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -128,6 +144,24 @@ def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(tmp_path, ca
     ours = tokenizer_in(tmp_path)
     assert ours.rules.add_prefix_space == blank and (ours.encode("paris") == ours.encode(" paris")) == blank
     assert ("add_prefix_space is True by" in caplog.text) != blank
+
+
+# As transformers 5.23 of the same files: tokenizer_config.json has priority.
+@pytest.mark.parametrize(
+    ("of_config", "in_file", "keeps"),
+    [(None, True, False), (None, False, True), (True, False, False), (False, True, True), (False, False, True)],
+)
+def test_a_mask_token_takes_a_blank_in_as_the_files_say(tmp_path, of_config, in_file, keeps):
+    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
+    values["added_tokens"][-1]["lstrip"] = in_file
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    token = {"content": "<mask>", "lstrip": of_config}
+    decoder = {} if of_config is None else {"added_tokens_decoder": {str(values["added_tokens"][-1]["id"]): token}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"} | decoder))
+    ours = load_tokenizer(tmp_path)
+    ours.save(tmp_path / "own")
+    for tokenizer in (ours, load_tokenizer(tmp_path / "own")):
+        assert re.split(Framer(tokenizer, 9).mask_pattern, "a <mask> is") == ["a " if keeps else "a", " is"]
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "merges.txt"])

@@ -1,10 +1,12 @@
 """Which tokens begin a word, in text with white space between words and in text without it, for every tokenizer."""
 
 # ruff: noqa: RUF001
+import io
 import itertools
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ from tfrecords.examples.masking import MaskingRule, MaskingVocabulary, mask_exam
 from tfrecords.examples.randomness import derive
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
+from tfrecords.tokenizers.vocabularies.training import CONTROL_PIECES, train_bpe, train_tokenizer
 from tfrecords.tokenizers.words import is_spaced_letter, unspaced_table
 
 SPACED = {
@@ -110,6 +112,20 @@ def is_text(tokenizer, number):
         return bool(tokenizer.piece_bytes[number].decode())
     except UnicodeDecodeError:
         return False
+
+
+def test_byte_pieces_of_one_character_are_one_word(corpus_lines):
+    """Characters that the vocabulary lacks are their UTF-8 bytes there."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus_lines[:500]), model_writer=model, vocab_size=600, byte_fallback=True,
+        hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=CONTROL_PIECES, minloglevel=2,
+    )  # fmt: skip
+    tokenizer = SentencePieceTokenizer(model.getvalue())
+    for text in ("the na\u0436ve cat", "a \u0436\u0436 \U0001f600 cat"):
+        ids = np.array([tokenizer.encode(text)])
+        assert sum(tokenizer.pieces[one].startswith("<0x") for one in ids[0]) >= 2
+        assert MaskingVocabulary.of(tokenizer).words_begin(ids)[0].sum() == len(text.split())
 
 
 MIXED = st.lists(st.sampled_from([*" ,1aé中國ไທខမ་が한я。👍\n", " the", "中文 ", "ab", "\u0301"]), max_size=25).map(

@@ -16,6 +16,7 @@ from absl import logging
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.folders import other_files
 from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES
@@ -64,7 +65,9 @@ class FolderFiles:
         self._of_keras = own if "class_name" in own else {}
         self.has_config = (folder / _CONFIG).is_file()
         self.is_of_library = bool(self.described) or any((folder / one).is_file() for one in (_CONFIG, _MAP, _ADDED))
-        self._class = str(self._config.get("tokenizer_class") or model.get("model_type") or "")
+        self._of_model = {"tokenizer_class": model.get("tokenizer_class")}
+        named = self._config.get("tokenizer_class") or self._of_model["tokenizer_class"] or model.get("model_type")
+        self._class = str(named or "")
         self._class = re.sub(r"Tokenizer(Fast)?$", "", self._class).lower()
         self._kind = other_files.kind_of(self.described) if self.described else ""
         self.is_of_library |= self._class in other_files.CLASS_ROLES
@@ -76,7 +79,7 @@ class FolderFiles:
 
     def check(self, kind: str) -> None:
         """Raises UnknownTokenizer for an unsupported step or key; see `other_files`."""
-        for name, values in ((_CONFIG, self._config), (_MAP, self._map)):
+        for name, values in ((_CONFIG, self._config), (_MAP, self._map), (MODEL, self._of_model)):
             other_files.check_config(values, kind, str(self.folder / name))
         for part, key in (("truncation", "truncation_side"), ("padding", "padding_side")):
             side = str((self.described.get(part) or {}).get("direction", "right")).lower()
@@ -134,6 +137,15 @@ class FolderFiles:
         named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
+    def takes_blank(self, name: str) -> bool | None:
+        """Returns whether the mask token `name` takes in blanks before it (lstrip), or None if no file says so.
+
+        tokenizer_config.json has priority, as in transformers 5.
+        """
+        tokens = [*(self.settings.get("added_tokens_decoder") or {}).values(), self.settings.get("mask_token")]
+        tokens += self.described.get("added_tokens") or []
+        return next((one.get("lstrip") for one in tokens if isinstance(one, dict) and one.get("content") == name), None)
+
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
         """Returns the tokens that the files add to the vocabulary `ids`, by ascending id."""
         listed = self.described.get("added_tokens") or []
@@ -182,14 +194,19 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def folder_rules(folder: Path) -> list[str]:
+def folder_rules(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Returns which of `tfrecords.tokenizers.base.FOLDER_RULES` hold for a folder's tokenizer."""
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     lowers_first = files.read_object(next(found, folder)).get("do_lower_case")
     near = FolderFiles(folder)
     names = near.settings.get("model_input_names")
-    one_segment = isinstance(names, list) and "token_type_ids" not in names
-    rules = {"lowers_first": lowers_first, "odd_to_longer": near.is_of_library, "one_segment": one_segment}
+    rules = {
+        "lowers_first": lowers_first,
+        "odd_to_longer": near.is_of_library,
+        "one_segment": tokenizer.second_segment_id and isinstance(names, list) and "token_type_ids" not in names,
+        "mask_keeps_blank": tokenizer.kind == "bpe"
+        and near.takes_blank(tokenizer.id_to_piece(tokenizer.mask_id)) is False,
+    }
     return [name for name, holds in rules.items() if holds]
 
 

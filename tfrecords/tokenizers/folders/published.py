@@ -90,6 +90,9 @@ def wordpiece(
     lower-cased text loses its accents.
     """
     near.check("wordpiece")
+    pieces = vocabulary.decode("utf-8", "replace").splitlines()
+    if sum(piece[:1] == "▁" < piece for piece in pieces) > sum(piece[:2] == "##" for piece in pieces):
+        other_files.refuse(path, "holds the pieces of a SentencePiece vocabulary (▁...)")
     rules = _wordpiece_rules(near)
     said = near.said("do_lower_case") if lower_case is None else lower_case
     strips = near.strips_accents() if keep_accents is None else False if keep_accents else None
