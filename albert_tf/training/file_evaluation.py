@@ -121,9 +121,12 @@ def kind_of(model: keras.Model, path: str) -> str:
 def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> list[Path]:
     """Draws the confusion matrix of a task whose texts or words have one class each."""
     if isinstance(task, TaggingTask):
-        found = task.predictions(split.examples, split.rows, outputs)
-        given = [example.tags for example in split.examples]
-        labels, predictions = (np.array(list(itertools.chain.from_iterable(of))) for of in (given, found))
+        numbers = {name: number for number, name in enumerate(task.labels)}
+        found = itertools.chain.from_iterable(task.predictions(split.examples, split.rows, outputs))
+        given = itertools.chain.from_iterable(example.tags for example in split.examples)
+        # A word that was cut off may have no tag.
+        pairs = [(label, numbers[tag]) for label, tag in zip(given, found) if tag in numbers]
+        labels, predictions = np.array(pairs, np.int64).reshape(-1, 2).T
     elif isinstance(task, MultilabelTask) or not isinstance(task, TextTask) or task.labels is None:
         return []
     else:

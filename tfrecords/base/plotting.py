@@ -19,11 +19,14 @@ _BOXES = "Last Resort"
 
 @contextlib.contextmanager
 def fonts_for(texts: Iterable[str]) -> Iterator[None]:
-    """Makes matplotlib use installed fonts with the characters of `texts`; warns once of characters without a font."""
+    """Makes matplotlib use installed fonts with the characters of `texts`; warns once of characters without a font.
+
+    Dollar signs are text, too.
+    """
     families, missing = _families(frozenset("".join(texts)))
     if missing:
         _tell(missing)
-    with rc_context({"font.family": families}), warnings.catch_warnings():
+    with rc_context({"font.family": families, "text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 

@@ -2,11 +2,13 @@
 
 import warnings
 
+import numpy as np
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from matplotlib import font_manager, rcParams
 from matplotlib.figure import Figure
 
+from albert_tf.training.pictures import draw_classes
 from tfrecords.base import plotting
 from tfrecords.base.plotting import fonts_for, legend_beside, wrapped
 
@@ -81,3 +83,8 @@ def test_a_legend_of_many_long_names_covers_no_axes():
     legend = figure.legends[0].get_window_extent()
     assert not any(legend.overlaps(part.get_window_extent()) for part in axes)
     assert figure.bbox.y0 <= legend.y0 and legend.x1 <= figure.bbox.x1 + 1 and legend.y1 <= figure.bbox.y1 + 1
+
+
+def test_dollar_signs_are_text(tmp_path):
+    draw_classes(tmp_path / "classes.png", ["$", "$$", "$_{$", "\\x"], np.eye(4, dtype=int))
+    assert (tmp_path / "classes.png").stat().st_size > 1000
