@@ -16,7 +16,12 @@ LOOPBACK = "127.0.0.1"
 # The ports that know no keys, as --open_ports names them; with keys at the gateway, others must not be a way around it.
 OPEN_PORTS = ("", "grpc", "rest", "grpc,rest")
 OPEN_PORTS_HELP = "ports (grpc, rest or grpc,rest) to open on --bind_address without keys in spite of"
-_NOT_HERE = "Accepted, but has no effect here."
+# Flags of the real server that are accepted, and have no effect here.
+_WITHOUT_EFFECT = {
+    "enable_profiler", "flush_filesystem_caches", "platform_config_file", "skip_initialize_tpu",
+    "remove_unused_fields_from_bundle_metagraph", "thread_pool_factory_config_file", "xla_cpu_compilation_enabled",
+    "xla_gpu_compilation_enabled",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +66,12 @@ class ServerOptions:
     num_unload_threads: int = setting(0, help="Versions unloaded at once; 0 = one")
     max_num_load_retries: int = setting(5, help="Further attempts to load a version after the first one fails")
     load_retry_interval_micros: int = setting(60_000_000, help="Microseconds between attempts to load a version")
-    flush_filesystem_caches: bool = setting(True, help=_NOT_HERE)
     tensorflow_session_parallelism: int = setting(
         0, help="Intra-op and inter-op threads for a session; 0 = chosen by TensorFlow"
     )
     tensorflow_intra_op_parallelism: int = setting(0, help="Threads within one operation; 0 = chosen by TensorFlow")
     tensorflow_inter_op_parallelism: int = setting(0, help="Operations run at once; 0 = chosen by TensorFlow")
     tensorflow_session_config_file: str = setting("", help="Text-format tensorflow.ConfigProto for every session")
-    platform_config_file: str = setting("", help=_NOT_HERE + " The one platform is tensorflow.")
     per_process_gpu_memory_fraction: float = setting(
         0.0, help="Share of a GPU's memory to take; 0 = chosen by TensorFlow"
     )
@@ -84,19 +87,13 @@ class ServerOptions:
     monitoring_config_file: str = setting("", help="Text-format MonitoringConfig: Prometheus metrics on the REST port")
     ssl_config_file: str = setting("", help="Text-format SSLConfig (PEM texts) for the gRPC port")
     use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port; not supported here")
-    remove_unused_fields_from_bundle_metagraph: bool = setting(True, help=_NOT_HERE)
     prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite if it exists")
     num_tflite_pools: int = setting(CPUS, help="Pools of TensorFlow Lite interpreters, per model")
     num_tflite_interpreters_per_pool: int = setting(1, help="Interpreters in each such pool")
     enable_signature_method_name_check: bool = setting(
         False, help="Refuse signatures whose method is not TF Serving's own"
     )
-    xla_cpu_compilation_enabled: bool = setting(False, help=_NOT_HERE + " A jit_compile model always runs.")
-    xla_gpu_compilation_enabled: bool = setting(False, help=_NOT_HERE + " A jit_compile model always runs.")
-    enable_profiler: bool = setting(True, help=_NOT_HERE + " No profiler service is offered.")
-    thread_pool_factory_config_file: str = setting("", help=_NOT_HERE)
     mixed_precision: str = setting("", help="bfloat16: let Grappler rewrite the graph to it")
-    skip_initialize_tpu: bool = setting(False, help=_NOT_HERE)
     enable_grpc_healthcheck_service: bool = setting(False, help="Offer grpc.health.v1.Health")
     enable_serialization_as_tensor_content: bool = setting(
         False, help="Answer with tensor_content instead of *_val fields"
@@ -155,6 +152,8 @@ def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
     unknown = []
     for argument in arguments:
         name, equals, text = argument.removeprefix("--").partition("=")
+        if name in _WITHOUT_EFFECT and argument.startswith("--"):
+            continue
         field = _FIELDS.get(name) if argument.startswith("--") else None
         if field is None:
             unknown.append(argument)

@@ -9,9 +9,8 @@ from serving.client import Connection
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import OPEN_PORTS, ServerOptions
-from serving.model_server.grpc.server import GrpcServer
-from serving.model_server.rest.api import RestApi
-from serving.model_server.rest.server import RestServer
+from serving.model_server.grpc_server import GrpcServer
+from serving.model_server.rest import RestApi, RestServer
 from serving.model_server.status import StatusError, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import MonitoringConfig

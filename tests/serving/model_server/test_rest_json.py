@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.model_server.rest import json_response
-from serving.model_server.rest.json_values import parse_object
+from serving.model_server import json_response
+from serving.model_server.json_request import parse_object
 from serving.model_server.status import StatusError
 from tests.serving.model_server.test_rest_requests import raw
 

@@ -1,52 +1,159 @@
-"""Converts REST bodies to tensors and tf.Examples, by the type rules of TF Serving's json_tensor.cc."""
+"""Reads REST bodies as tensors and tf.Examples, by the type rules of TF Serving's json_tensor.cc."""
 
+import base64
 import contextlib
 import itertools
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 from grpc import StatusCode
 
-from serving.model_server.rest.json_values import as_bytes, format_error, is_base64, is_plain_object, json_type, shown
 from serving.model_server.status import StatusError, invalid_argument
+from serving.wire.json_names import repeated_name
 from serving.wire.protos import DATA_TYPES, Example, Feature, Input, TensorInfo
-from serving.wire.tensors import DT_STRING, MAX_RANK, numpy_type, type_number
+from serving.wire.tensors import MAX_RANK, numpy_type, type_number
 
 TensorInfos = Mapping[str, TensorInfo]
 # dtype -> types of JSON values it takes, and the NumPy type they must fit into; the narrow integers wrap around then,
 # as in the real server.
 _KINDS: dict[int, tuple[set[type], type]] = {
-    **{type_number(one): ({int, float}, np.float64) for one in (np.float32, np.float64, np.half, ml_dtypes.bfloat16)},
-    **{type_number(one): ({int}, np.int32) for one in (np.int32, np.int16, np.int8, np.uint8)},
-    **{type_number(one): ({int}, one) for one in (np.int64, np.uint32, np.uint64)},
-    type_number(np.bool_): ({bool}, np.bool_),
-    DT_STRING: ({str, dict}, np.object_),
-}
-_FEATURES: dict[type, tuple[str, Callable]] = {
-    bool: ("int64_list", int),
-    int: ("int64_list", int),
-    float: ("float_list", float),
-    str: ("bytes_list", as_bytes),
-    dict: ("bytes_list", as_bytes),
+    type_number(one): (types, kind or one)
+    for types, kind, ones in (
+        ({int, float}, np.float64, (np.float32, np.float64, np.half, ml_dtypes.bfloat16)),
+        ({int}, np.int32, (np.int32, np.int16, np.int8, np.uint8)),
+        ({int}, None, (np.int64, np.uint32, np.uint64)),
+        ({bool}, None, (np.bool_,)),
+        ({str, dict}, None, (np.object_,)),
+    )
+    for one in ones
 }
 _SLICE = 2**15
+_JSON_TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
+_MAX_SHOWN = 1000
+_ENCODER = json.JSONEncoder(indent=4, ensure_ascii=False)
+_surrogates = re.compile("[\ud800-\udfff]").findall
+# Strings, and the numbers of TF Serving that Python's parser does not read. Possessive, so that it takes linear time.
+_WORD = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|-NaN|\bInf\b', re.DOTALL)
+_SPELT = {"-NaN": "NaN", "Inf": "Infinity"}
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError("Number too big for a double")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite)
+
+
+def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
+    """Returns the JSON object at the start of a body; ignores the rest.
+
+    Invalid UTF-8 becomes surrogate escapes. NaN, Inf and Infinity, also negative, are numbers. `deadline` is in
+    time.monotonic()'s seconds. Names that an object has twice are refused; TF Serving takes the first value.
+    """
+    try:
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            # The body is invalid, or valid only by the rules above.
+            value, body = _read(body.decode("utf-8-sig", "surrogateescape"))
+        if time.monotonic() > deadline:
+            raise StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed")
+        name = repeated_name(body, value)
+    except (ValueError, RecursionError) as error:
+        said = "the body is nested too deeply" if isinstance(error, RecursionError) else error
+        raise invalid_argument(f"JSON Parse error: {said}") from error
+    if type(value) is not dict:
+        raise _format_error(value, "Is not object")
+    if name is not None:
+        raise invalid_argument(f"JSON Parse error: an object has the name '{name[:50]}' twice; give it once")
+    return value
+
+
+def _read(text: str) -> tuple[Any, bytes]:
+    # Returns the value at the start of a text, and its bytes.
+    text = _WORD.sub(lambda found: _SPELT.get(found[0], found[0]), text).lstrip(" \t\r\n")
+    value, end = _DECODER.raw_decode(text)
+    if len(_surrogates(json.dumps(value, ensure_ascii=False))) > len(_surrogates(text[:end])):
+        raise ValueError("Half of a surrogate pair in a string")
+    return value, text[:end].encode("utf-8", "surrogateescape")
+
+
+def signature_name(document: dict[str, Any]) -> str:
+    """Returns the optional "signature_name"."""
+    name = document.get("signature_name", "")
+    if type(name) is not str:
+        raise _format_error(document, "not formatted correctly. 'signature_name' key must be a string value.")
+    return name
+
+
+def _as_bytes(value: str | dict) -> bytes:
+    if type(value) is str:
+        return value.encode("utf-8", "surrogateescape")
+    if not _is_base64(value):
+        raise _format_error(value, "not formatted correctly for base64 data")
+    text = value["b64"].rstrip("=")
+    try:
+        # Both alphabets and missing padding are accepted by the real server's decoder.
+        standard = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
+        return base64.b64decode(standard, validate=True)
+    except ValueError as error:
+        raise invalid_argument("Unable to base64 decode") from error
+
+
+def _is_base64(value: Any) -> bool:
+    """Returns whether a value is an object that holds base64."""
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Returns whether a value is an object without base64."""
+    return type(value) is dict and not _is_base64(value)
+
+
+def _format_error(value: Any, complaint: str) -> StatusError:
+    """Returns the error for a value in the wrong format."""
+    return invalid_argument(f"JSON Value: {_shown(value)} {complaint}")
+
+
+def _json_type(value: Any) -> str:
+    """Returns a value's type name in TF Serving's messages."""
+    return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
+
+
+def _shown(value: Any) -> str:
+    """Returns JSON text for an error message, cut if long."""
+    text = ""
+    try:
+        for piece in _ENCODER.iterencode(value):
+            text += piece
+            if len(text) > _MAX_SHOWN:
+                return text[:_MAX_SHOWN] + "..."
+    except RecursionError:
+        return "(nested too deeply to show)"
+    return text
 
 
 def predict_inputs(document: dict[str, Any], infos: TensorInfos) -> tuple[dict[str, np.ndarray], bool]:
     """Returns arrays by input alias, and whether the body is in row format ("instances")."""
     if "instances" in document and "inputs" in document:
-        raise format_error(
+        raise _format_error(
             document, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
         )
     if "instances" in document:
         instances = document["instances"]
         if type(instances) is not list:
-            raise format_error(document, "Expecting 'instances' to be an list/array")
+            raise _format_error(document, "Expecting 'instances' to be an list/array")
         if not instances:
-            raise format_error(document, "No values in 'instances' array")
+            raise _format_error(document, "No values in 'instances' array")
         return _row_inputs(instances, infos), True
     if "inputs" in document:
         return _column_inputs(document["inputs"], infos), False
@@ -59,8 +166,8 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
             "instances is a plain list, but expecting list of objects as multiple "
             "input tensors required as per tensorinfo_map"
         )
-    objects = is_plain_object(instances[0])
-    if objects and not all(is_plain_object(row) and row.keys() == infos.keys() for row in instances):
+    objects = _is_plain_object(instances[0])
+    if objects and not all(_is_plain_object(row) and row.keys() == infos.keys() for row in instances):
         _check_rows(instances, infos, objects)
     columns = {name: [row[name] for row in instances] for name in infos} if objects else {min(infos): instances}
     try:
@@ -74,7 +181,7 @@ def _check_rows(instances: list, infos: TensorInfos, objects: bool) -> None:
     """Raises the error of the first wrong row."""
     shapes: dict[str, list[int]] = {}
     for index, row in enumerate(instances):
-        if objects != is_plain_object(row):
+        if objects != _is_plain_object(row):
             expected, got = ("object", "list") if objects else ("value/list", "object")
             raise invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
         for name, value in row.items() if objects else ((min(infos), row),):
@@ -87,7 +194,7 @@ def _check_rows(instances: list, infos: TensorInfos, objects: bool) -> None:
                 ) from None
         if objects and row.keys() != infos.keys():
             raise invalid_argument(
-                f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
+                f"Failed to process element: {index} of 'instances' list. JSON object: {_shown(row)} "
                 f"keys must be equal to: {','.join(sorted(infos))}"
             )
 
@@ -106,7 +213,7 @@ def _check_instance(name: str, value: Any, infos: TensorInfos, shapes: dict) -> 
 
 
 def _column_inputs(value: Any, infos: TensorInfos) -> dict[str, np.ndarray]:
-    if not is_plain_object(value):
+    if not _is_plain_object(value):
         if len(infos) > 1:
             raise invalid_argument(
                 "inputs is a plain value/list, but expecting an object as multiple "
@@ -139,7 +246,7 @@ def _flattened(name: str, value: Any) -> tuple[list[int], list]:
         for item in items:
             if type(item) is not list:
                 raise invalid_argument(
-                    f"JSON Value: {shown(item)} found at incorrect level: {level + 1} in the JSON DOM. "
+                    f"JSON Value: {_shown(item)} found at incorrect level: {level + 1} in the JSON DOM. "
                     f"Expected at level: {len(shape)}"
                 )
             if len(item) != size:
@@ -162,7 +269,7 @@ def _array(leaves: list, dtype: int) -> np.ndarray:
     if dtype not in _KINDS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
-            f"Conversion of JSON Value: {shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
+            f"Conversion of JSON Value: {_shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
         )
     result = np.empty(len(leaves), numpy_type(dtype, ml_dtypes.bfloat16))
     for part in _slices(leaves):
@@ -175,12 +282,12 @@ def _converted(leaves: list, dtype: int) -> np.ndarray:
     allowed, kind = _KINDS[dtype]
     with contextlib.suppress(OverflowError):
         if set(map(type, leaves)) <= allowed:
-            return np.array(list(map(as_bytes, leaves)) if kind is np.object_ else leaves, kind)
+            return np.array(list(map(_as_bytes, leaves)) if kind is np.object_ else leaves, kind)
     # The first value that alone cannot be converted is the one to blame.
     for leaf in leaves if len(leaves) > 1 else ():
         _converted([leaf], dtype)
-    kind = f"Type: {json_type(leaves[0])} is not of expected type: {_dtype_name(dtype)}"
-    raise format_error(leaves[0], kind)
+    kind = f"Type: {_json_type(leaves[0])} is not of expected type: {_dtype_name(dtype)}"
+    raise _format_error(leaves[0], kind)
 
 
 def _dtype_name(dtype: int) -> str:
@@ -195,12 +302,12 @@ def examples_input(document: dict[str, Any]) -> Input:
         target = result.example_list_with_context
         _fill_example(document["context"], target.context)
     if "examples" not in document:
-        raise format_error(document, "When method is classify, key 'examples' is expected and was not found")
+        raise _format_error(document, "When method is classify, key 'examples' is expected and was not found")
     examples = document["examples"]
     if type(examples) is not list:
-        raise format_error(document, "Expecting 'examples' value to be an list/array")
+        raise _format_error(document, "Expecting 'examples' value to be an list/array")
     if not examples:
-        raise format_error(document, "'examples' value is an empty array")
+        raise _format_error(document, "'examples' value is an empty array")
     for example in examples:
         _fill_example(example, target.examples.add())
     return result
@@ -208,7 +315,7 @@ def examples_input(document: dict[str, Any]) -> Input:
 
 def _fill_example(value: Any, example: Example) -> None:
     if type(value) is not dict:
-        raise invalid_argument(f"Example must be JSON object but got JSON {json_type(value)}")
+        raise invalid_argument(f"Example must be JSON object but got JSON {_json_type(value)}")
     example.SetInParent()
     for name, content in value.items():
         try:
@@ -220,15 +327,18 @@ def _fill_example(value: Any, example: Example) -> None:
 
 
 def _add_to_feature(name: str, value: Any, feature: Feature) -> None:
-    kind, convert = _FEATURES.get(type(value), (None, None))
-    if kind is None or (type(value) is dict and not is_base64(value)):
-        raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {json_type(value)}")
+    if type(value) is str or _is_base64(value):
+        kind, value = "bytes_list", _as_bytes(value)
+    elif type(value) in (bool, int, float):
+        kind = "float_list" if type(value) is float else "int64_list"
+    else:
+        raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {_json_type(value)}")
     present = feature.WhichOneof("kind")
     if present not in (None, kind):
         raise invalid_argument(
             f"Unexpected element type in feature: {name} expecting type: {present.removesuffix('_list')}"
         )
     try:
-        getattr(feature, kind).value.append(convert(value))
+        getattr(feature, kind).value.append(value)
     except ValueError:
         raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.") from None
