@@ -80,7 +80,7 @@ def text_protos(folder: Path):
             configuration.checked_models(message, models)
             configuration.checked_labels(models, {}, {}, allow_new=bool(len(data) % 2))
         elif isinstance(message, BatchingParameters):
-            batching.BatchingOptions.from_proto(message).check()
+            batching.BatchingOptions(message).check()
 
     return check
 

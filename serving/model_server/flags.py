@@ -6,12 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
 from tfrecords.base.script import command_name
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _INT32_MAX = 2**31 - 1
+_PORTS = 65535
 LOOPBACK = "127.0.0.1"
 # The ports that know no keys, as --open_ports names them; with keys at the gateway, others must not be a way around it.
 OPEN_PORTS = ("", "grpc", "rest", "grpc,rest")
@@ -25,7 +27,7 @@ _WITHOUT_EFFECT = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ServerOptions:
+class ServerOptions(CheckedSettings):
     """The values of all flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -37,10 +39,12 @@ class ServerOptions:
         "Help": "version help helpfull",
     }
 
-    port: int = setting(8500, help="TCP port of the gRPC API; 0 = off")
+    port: int = setting(8500, help="TCP port of the gRPC API; 0 = off", at_least=0, at_most=_PORTS)
     grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API also listens")
-    rest_api_port: int = setting(0, help="TCP port of the REST API, another than --port; 0 = off")
-    rest_api_num_threads: int = setting(4 * CPUS, help="REST requests processed at once")
+    rest_api_port: int = setting(
+        0, help="TCP port of the REST API, another than --port; 0 = off", at_least=0, at_most=_PORTS
+    )
+    rest_api_num_threads: int = setting(4 * CPUS, help="REST requests processed at once", at_least=1)
     rest_api_timeout_in_ms: int = setting(30000, help="Time limit of a REST request")
     rest_api_enable_cors_support: bool = setting(False, help="Answer cross-origin requests of browsers")
     model_name: str = setting("default", help="Name of the model (ignored with --model_config_file)")
@@ -78,7 +82,9 @@ class ServerOptions:
     saved_model_tags: str = setting("serve", help="Comma-separated tags of the graph to load from a SavedModel")
     grpc_channel_arguments: str = setting("", help="Comma-separated key=value arguments of the gRPC server")
     grpc_max_threads: int = setting(
-        4 * CPUS, help="Largest number of gRPC requests served at once, plus one; further requests are refused"
+        4 * CPUS,
+        help="Largest number of gRPC requests served at once, plus one; further requests are refused",
+        at_least=1,
     )
     enable_model_warmup: bool = setting(
         True, help="Replay assets.extra/tf_serving_warmup_requests before serving a version"
@@ -108,18 +114,27 @@ class ServerOptions:
         2**27,
         help="Not in the real server: largest REST body in bytes, also after decompression; larger ones are "
         "refused with 413",
+        at_least=0,
     )
     drain_seconds: float = setting(
-        20.0, help="Not in the real server: seconds that SIGTERM waits for running requests; longer ones are cut off"
+        20.0,
+        help="Not in the real server: seconds that SIGTERM waits for running requests; longer ones are cut off",
+        at_least=0,
+        at_most=24 * 60 * 60,
     )
     access_log: str = setting(
         "", help="Not in the real server: file for one JSON line per request; - = standard output"
     )
     gateway_port: int = setting(
-        0, help="Not in the real server: port of the gateway (routes of OpenAI and others); 0 = off"
+        0,
+        help="Not in the real server: port of the gateway (routes of OpenAI and others); 0 = off",
+        at_least=0,
+        at_most=_PORTS,
     )
     gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
-    open_ports: str = setting("", help=f"Not in the real server: {OPEN_PORTS_HELP} --gateway_api_key_file")
+    open_ports: str = setting(
+        "", help=f"Not in the real server: {OPEN_PORTS_HELP} --gateway_api_key_file", choices=OPEN_PORTS
+    )
 
     def address(self, port: str) -> str:
         """Returns the address on which the port "grpc" or "rest" listens."""
@@ -134,10 +149,6 @@ def is_open(port: str, key_file: str, open_ports: str) -> bool:
 _FIELDS = {field.name: field for field in dataclasses.fields(ServerOptions)}
 
 
-class BadFlag(ValueError):
-    """A known flag has an invalid value."""
-
-
 def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
     """Reads `--name=value` and bare `--bool`; returns the options and the unknown arguments.
 
@@ -146,7 +157,7 @@ def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
     (8501, True, ['--bogus=1'])
 
     Raises:
-        BadFlag: a known flag has no value or an invalid one.
+        UserError: a known flag has no value or an invalid one.
     """
     values: dict[str, Any] = {}
     unknown = []
@@ -159,7 +170,7 @@ def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
             unknown.append(argument)
         elif not equals and field.type is not bool:
             # The real server reports `--port` and `8501` as unknown, and goes on with its default port.
-            raise BadFlag(f"--{name} has no value: write --{name}=VALUE, with '=' and without a space")
+            raise UserError(f"--{name} has no value: write --{name}=VALUE, with '=' and without a space")
         else:
             values[name] = _value(field, text if equals else "true")
     return ServerOptions(**values), unknown
@@ -170,14 +181,14 @@ def _value(field: dataclasses.Field, text: str) -> Any:
         return text
     if field.type is bool:
         if text.lower() not in ("true", "false", "1", "0"):
-            raise BadFlag(f"--{field.name} must be true or false, not '{text}'")
+            raise UserError(f"--{field.name} must be true or false, not '{text}'")
         return text.lower() in ("true", "1")
     try:
         value = field.type(text)
     except ValueError:
-        raise BadFlag(f"--{field.name} must be {_KINDS[field.type]}, not '{text}'") from None
+        raise UserError(f"--{field.name} must be {_KINDS[field.type]}, not '{text}'") from None
     if field.type is int and field.name != "load_retry_interval_micros" and abs(value) > _INT32_MAX:
-        raise BadFlag(f"--{field.name}={text} does not fit into 32 bits")
+        raise UserError(f"--{field.name}={text} does not fit into 32 bits")
     return value
 
 
