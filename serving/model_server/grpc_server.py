@@ -270,7 +270,7 @@ class GrpcServer:
             telemetry.record_request(spec.name, method.name, "GRPC", status, seconds)
         own = accepted(next((str(one.value) for one in context.invocation_metadata() if one.key == HEADER), None))
         context.set_trailing_metadata(((HEADER, own),))
-        self._access_log.write("GRPC", method.name, spec, status, seconds, own)
+        self._access_log.add("GRPC", method.name, spec, status, seconds, own)
         return answer, error
 
 

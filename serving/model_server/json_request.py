@@ -59,14 +59,14 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     Invalid UTF-8 becomes surrogate escapes. NaN, Inf and Infinity, also negative, are numbers. `deadline` is in
     time.monotonic()'s seconds. Names that an object has twice are refused; TF Serving takes the first value.
     """
+    check_time(deadline)
     try:
         try:
             value = msgspec.json.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             # The body is invalid, or valid only by the rules above.
             value, body = _read(body.decode("utf-8-sig", "surrogateescape"))
-        if time.monotonic() > deadline:
-            raise StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed")
+        check_time(deadline)
         name = repeated_name(body, value)
     except (ValueError, RecursionError) as error:
         said = "the body is nested too deeply" if isinstance(error, RecursionError) else error
@@ -76,6 +76,12 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     if name is not None:
         raise invalid_argument(f"JSON Parse error: an object has the name '{name[:50]}' twice; give it once")
     return value
+
+
+def check_time(deadline: float) -> None:
+    """Raises DEADLINE_EXCEEDED after `deadline`."""
+    if time.monotonic() >= deadline:
+        raise StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
 
 
 def _read(text: str) -> tuple[Any, bytes]:

@@ -35,7 +35,7 @@ _STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))
 _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 19
 # Bodies from this size on are read one at a time: each takes many times its size in memory while it is.
-LARGE_BODY_BYTES = 2**20
+_LARGE_BODY_BYTES = 2**20
 _RESULTS = {"classify": json_response.classification, "regress": json_response.regression}
 HTTP_STATUS = {
     StatusCode.OK: 200,
@@ -128,7 +128,7 @@ class RestApi:
             telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
         own = accepted(headers.get(HEADER))
         answer.headers[HEADER] = own
-        self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds, own)
+        self._access_log.add("REST", f"{verb} {path}", spec, code.name, seconds, own)
         return answer
 
     def _dispatch(self, verb: str, path: str, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
@@ -157,7 +157,7 @@ class RestApi:
 
     def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, body: bytes, deadline: float):
         with self._turn(len(body), deadline):
-            values = _parsed(body, deadline)
+            values = json_request.parse_object(body, deadline)
             name = json_request.signature_name(values)
             servable = stack.enter_context(self._core.use(spec))
             resolved = name or DEFAULT_SIGNATURE
@@ -172,7 +172,7 @@ class RestApi:
 
     def _examples(self, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
         with self._turn(len(body), deadline):
-            values = _parsed(body, deadline)
+            values = json_request.parse_object(body, deadline)
             name = json_request.signature_name(values)
             examples = json_request.examples_input(values)
         with self._core.use(spec) as servable:
@@ -182,12 +182,12 @@ class RestApi:
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
         """Lets one request at a time convert a large body or response."""
-        if size < LARGE_BODY_BYTES:
+        if size < _LARGE_BODY_BYTES:
             yield
             return
         wait = min(max(0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
         if not self._large_body.acquire(timeout=wait):
-            raise _too_late()
+            raise StatusError(StatusCode.DEADLINE_EXCEEDED, "other large bodies took the time of the request")
         # A million small lists would set the cyclic garbage collector off again and again: five times the time, all of
         # it with Python's lock held.
         try:
@@ -197,28 +197,11 @@ class RestApi:
             self._large_body.release()
 
 
-def too_large(limit: int) -> Response:
-    """Returns the answer to a body above --rest_api_max_body_bytes."""
-    message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
-    return Response(413, json_response.error(message), {"Content-Type": "application/json", "Connection": "close"})
-
-
 def _left(deadline: float) -> float | None:
     if deadline == math.inf:
         return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise _too_late()
-    return left
-
-
-def _parsed(body: bytes, deadline: float) -> dict:
-    _left(deadline)
-    return json_request.parse_object(body, deadline)
-
-
-def _too_late() -> StatusError:
-    return StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
+    json_request.check_time(deadline)
+    return max(0.0, deadline - time.monotonic())
 
 
 def _is_int64(digits: str) -> bool:
@@ -291,26 +274,27 @@ class RestServer:
 
     async def _answer(self, scope, receive) -> Response:
         if self._server.should_exit:
-            return _stopping()
+            return _closing(503, "the server is stopping")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        task = asyncio.current_task()
+        task, limit = asyncio.current_task(), self._api.max_body_bytes
         self._receiving.add(task)
         try:
-            body = await read_body(receive, int(headers.get("content-length", 0)), self._api.max_body_bytes)
+            body = await read_body(receive, int(headers.get("content-length", 0)), limit)
         except LongBody:
-            return too_large(self._api.max_body_bytes)
+            message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
+            return _closing(413, message)
         except TimeoutError:
             return Response(408, headers={"Connection": "close"})
         except asyncio.CancelledError:
-            return _stopping()
+            return _closing(503, "the server is stopping")
         finally:
             self._receiving.discard(task)
         path = scope["raw_path"].decode("latin-1") + ("?" if scope["query_string"] else "")
-        pool = self._pools[len(body) >= LARGE_BODY_BYTES]
+        pool = self._pools[len(body) >= _LARGE_BODY_BYTES]
         call = functools.partial(self._api.answer, scope["method"], path, headers, body, time.monotonic())
         return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
-def _stopping() -> Response:
+def _closing(status: int, message: str) -> Response:
     headers = {"Content-Type": "application/json", "Connection": "close"}
-    return Response(503, json_response.error("the server is stopping"), headers)
+    return Response(status, json_response.error(message), headers)

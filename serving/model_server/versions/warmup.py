@@ -52,24 +52,18 @@ def _replay(servable: Servable, file: Path, iterations: int) -> int:
 
     count = 0
     try:
-        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
-            count += 1
+        for count, record in enumerate(tf.data.TFRecordDataset(str(file)).as_numpy_iterator(), 1):
             if count > _MAX_RECORDS:
                 raise invalid_argument(f"Number of warmup records exceeds the maximum ({_MAX_RECORDS}) at {file}")
-            log = _parsed(record, file)
+            log = PredictionLog.FromString(record)
             for _ in range(iterations):
                 _run(servable, log)
+    except DecodeError as error:
+        raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}") from error
     except tf.errors.DataLossError as error:
         message = f"{error.message}. Please verify your warmup data is in TFRecord format."
         raise StatusError(StatusCode.DATA_LOSS, message) from error
     return count
-
-
-def _parsed(record: bytes, file: Path) -> PredictionLog:
-    try:
-        return PredictionLog.FromString(record)
-    except DecodeError as error:
-        raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}") from error
 
 
 def _run(servable: Servable, log: PredictionLog) -> None:
