@@ -1,5 +1,6 @@
 """Reads and checks configuration files: models, labels and TLS."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -95,17 +96,19 @@ def _platform_of(model: ModelConfig) -> str:
 
 
 def checked_labels(
-    models: dict[str, ModelConfig], old: dict[str, dict[str, int]], available: dict[str, list[int]], allow_new: bool
+    models: dict[str, ModelConfig],
+    old: dict[str, dict[str, int]],
+    available: Callable[[str], list[int]],
+    allow_new: bool,
 ) -> dict[str, dict[str, int]]:
     """Returns versions by model name and label.
 
-    A label must name an available version; with `allow_new`, a new label may name any.
+    A label must name a version that is `available`; with `allow_new`, a new label may name any.
     """
     for model in models.values():
         for label, version in model.version_labels.items():
-            known = old.get(model.name, {})
-            free = allow_new and (label not in known or known[label] == version)
-            if not free and version not in available.get(model.name, []):
+            free = allow_new and old.get(model.name, {}).get(label, version) == version
+            if not free and version not in available(model.name):
                 raise StatusError(
                     StatusCode.FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {model.name}, "

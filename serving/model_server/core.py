@@ -75,7 +75,9 @@ class ServerCore:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
             models = configuration.checked_models(config, self._models)
-            self._awaited = (self._awaited & models.keys()) | _new_or_moved(models, self._models)
+            old = {name: model.base_path for name, model in self._models.items()}
+            moved = {name for name, model in models.items() if old.get(name) != model.base_path}
+            self._awaited = (self._awaited & models.keys()) | moved
             self._generation += 1
             self._configure(models)
             names = sorted(self._awaited)
@@ -93,19 +95,16 @@ class ServerCore:
     def reread(self) -> None:
         """Reloads the config file; logs an error if that fails."""
         try:
-            self._reread()
+            config = configuration.server_config(self.options)
+            with self._reloading:
+                models = configuration.checked_models(config, self._models)
+                self._awaited &= models.keys()
+                self._generation += models != self._models
+                self._configure(models)
+                if self._are_labels_settled(models, lambda: True):
+                    self._labels = self._checked_labels(models)
         except Exception as error:
             _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
-
-    def _reread(self) -> None:
-        config = configuration.server_config(self.options)
-        with self._reloading:
-            models = configuration.checked_models(config, self._models)
-            self._awaited &= models.keys()
-            self._generation += models != self._models
-            self._configure(models)
-            if self._are_labels_settled(models, lambda: True):
-                self._labels = self._checked_labels(models)
 
     @contextlib.contextmanager
     def use(self, spec: ModelSpec) -> Iterator[Servable]:
@@ -155,9 +154,8 @@ class ServerCore:
         )
 
     def _checked_labels(self, models: dict[str, ModelConfig]) -> dict[str, dict[str, int]]:
-        available = {name: self._manager.available(name) for name in models}
         allow_new = self.options.allow_version_labels_for_unavailable_models
-        return configuration.checked_labels(models, self._labels, available, allow_new)
+        return configuration.checked_labels(models, self._labels, self._manager.available, allow_new)
 
     def _resolved(self, spec: ModelSpec) -> tuple[str, int | None]:
         if not spec.name:
@@ -186,9 +184,8 @@ class ServerCore:
         model = self._read(path)
         telemetry.add_model(name)
         try:
-            check = self.options.enable_signature_method_name_check
             runner = self._batching.wrapped(model, path)
-            servable = Servable(name, version, runner, check)
+            servable = Servable(name, version, runner, self.options.enable_signature_method_name_check)
         except BaseException:
             model.close()
             raise
@@ -209,10 +206,6 @@ def _saved_models(needed_by: str) -> ModuleType:
     except ModuleNotFoundError as error:
         message = f"{needed_by} needs TensorFlow, which is not installed here: install albert-tf, or export for LiteRT"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
-
-
-def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -> set[str]:
-    return {name for name, model in models.items() if name not in old or old[name].base_path != model.base_path}
 
 
 def _raise_failed(failed: list[Version], noun: str) -> None:

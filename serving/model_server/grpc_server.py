@@ -68,9 +68,7 @@ def _predict(core: ServerCore, request: PredictRequest, timeout: float | None) -
     spec = _checked_spec(request)
     response = PredictResponse()
     with core.use(spec) as servable:
-        _, outputs = predict(
-            servable, spec.signature_name, request.inputs, request.output_filter, timeout, servable.check_method
-        )
+        outputs = predict(servable, spec.signature_name, request.inputs, request.output_filter, timeout)
         fill_spec(response.model_spec, servable, spec)
     as_content = core.options.enable_serialization_as_tensor_content
     return named_tensors(_OUTPUTS_FIELD, outputs, as_content) + response.SerializeToString()

@@ -192,7 +192,16 @@ def _check_rows(instances: list, infos: TensorInfos, objects: bool) -> None:
             raise invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
         for name, value in row.items() if objects else ((min(infos), row),):
             try:
-                _check_instance(name, value, infos, shapes)
+                if name not in infos:
+                    raise invalid_argument(f"JSON object: does not have named input: {name}")
+                shape, leaves = _flattened(name, value)
+                _array(leaves, infos[name].dtype)
+                if shape != (expected := shapes.setdefault(name, shape)):
+                    size = math.prod(expected)
+                    complaint = f"tensor size: {size} but got: {len(leaves)}"
+                    if size == len(leaves):
+                        complaint = f"shape {expected} but got: {shape}".replace(", ", ",")
+                    raise invalid_argument(f"Expecting {complaint}")
             except StatusError as error:
                 key = f" key: {name}" if objects else ""
                 raise invalid_argument(
@@ -203,19 +212,6 @@ def _check_rows(instances: list, infos: TensorInfos, objects: bool) -> None:
                 f"Failed to process element: {index} of 'instances' list. JSON object: {_shown(row)} "
                 f"keys must be equal to: {','.join(sorted(infos))}"
             )
-
-
-def _check_instance(name: str, value: Any, infos: TensorInfos, shapes: dict) -> None:
-    if name not in infos:
-        raise invalid_argument(f"JSON object: does not have named input: {name}")
-    shape, leaves = _flattened(name, value)
-    _array(leaves, infos[name].dtype)
-    expected = shapes.setdefault(name, shape)
-    if shape != expected:
-        size = math.prod(expected)
-        if size != len(leaves):
-            raise invalid_argument(f"Expecting tensor size: {size} but got: {len(leaves)}")
-        raise invalid_argument(f"Expecting shape {expected} but got: {shape}".replace(", ", ","))
 
 
 def _column_inputs(value: Any, infos: TensorInfos) -> dict[str, np.ndarray]:

@@ -39,13 +39,12 @@ def predict(
     inputs: Mapping[str, TensorProto | np.ndarray],
     output_filter: Sequence[str] = (),
     timeout: float | None = None,
-    check_method: bool = False,
     counts: bool = True,
-) -> tuple[str, dict[str, np.ndarray]]:
-    """Runs one signature; returns its resolved name and arrays by output alias.
+) -> dict[str, np.ndarray]:
+    """Runs one signature; returns arrays by output alias.
 
     An empty `signature_name` means serving_default, an empty `output_filter` all outputs. `timeout` is in seconds.
-    `check_method` refuses signatures whose method is not TF Serving's; `counts` records token counts.
+    `counts` records token counts.
 
     Raises StatusError.
     """
@@ -53,7 +52,7 @@ def predict(
     signature = servable.signatures.get(name)
     if signature is None:
         raise StatusError(StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
-    if check_method and signature.method_name not in _METHODS:
+    if servable.check_method and signature.method_name not in _METHODS:
         raise invalid_argument(f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
                                f"Was: {signature.method_name}")  # fmt: skip
     feeds = _feeds(signature, inputs)
@@ -64,7 +63,7 @@ def predict(
     answers = dict(zip(fetched, values, strict=True))
     if counted:
         telemetry.record_tokens(servable.name, {alias: answers[alias] for alias in counted})
-    return name, {alias: answers[alias] for alias in aliases}
+    return {alias: answers[alias] for alias in aliases}
 
 
 # Returns the names of the token counts to record; none if another request for these texts records them.

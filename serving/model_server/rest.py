@@ -150,8 +150,7 @@ class RestApi:
     def _predict(self, spec: ModelSpec, body: bytes, deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
             servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
-            check = self._core.options.enable_signature_method_name_check
-            _, outputs = predict(servable, name, inputs, timeout=_left(deadline), check_method=check)
+            outputs = predict(servable, name, inputs, timeout=_left(deadline))
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
 

@@ -107,17 +107,15 @@ def _lines(name: str, metric: Counter | Histogram) -> Iterator[str]:
     if not any(sample.value or sample.labels.keys() - {"le"} for sample in samples):
         # Of a metric without labels prometheus-client has a series before anything is counted.
         return
-    parts = {id(sample): next(part for part in _PARTS if sample.name.endswith(part)) for sample in samples}
-
-    def place(sample) -> tuple:
-        return [value for label, value in sample.labels.items() if label != "le"], _PARTS.index(parts[id(sample)])
-
-    for sample in sorted(samples, key=place):
-        part = parts[id(sample)]
+    found = []
+    for sample in samples:
+        place = next(place for place, part in enumerate(_PARTS) if sample.name.endswith(part))
+        found.append(([value for label, value in sample.labels.items() if label != "le"], place, sample))
+    for _, place, sample in sorted(found, key=lambda one: one[:2]):
+        part = _PARTS[place].removeprefix("_total")
         values = {label: _limit(value) if label == "le" else value for label, value in sample.labels.items()}
         labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in values.items())
-        value = _number(sample.value) if part == "_sum" else int(sample.value)
-        yield f"{name}{part if part != '_total' else ''}{{{labels}}} {value}"
+        yield f"{name}{part}{{{labels}}} {_number(sample.value) if part == '_sum' else int(sample.value)}"
 
 
 def _escaped(value: str) -> str:
