@@ -203,7 +203,15 @@ def test_help_needs_no_tensorflow(capsys):
 
 def test_flag_values():
     options, unknown = flags.parse(
-        ["--port=1", "--enable_batching", "--enable_model_warmup=false", "--model_name=a=b", "2", "-x"]
+        [
+            "--port=1",
+            "--enable_batching",
+            "--enable_model_warmup=false",
+            "--model_name=a=b",
+            "--enable_profiler=1",
+            "2",
+            "-x",
+        ]
     )
     assert (options.port, options.enable_batching, options.enable_model_warmup) == (1, True, False)
     assert options.model_name == "a=b"

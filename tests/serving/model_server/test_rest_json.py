@@ -69,6 +69,8 @@ NO_JSON = ["NaN,", "NaN:1", "NaN]", "NaN", "[NaN}", "[,NaN}", "[NaN,]}", "-1e999
     "body",
     [
         *("\ufeff", "{", '{"a"}', '{"a" NaN}', "{1: NaN}", "{{}: NaN}", *('{"a":' + end for end in NO_JSON)),
+        # Read in a time that grows as the text does.
+        pytest.param('{"a": "' + 10**6 * '\\"' + "\\", id="quotes"),
         '{"a": "\udcff\\udcff"}',
     ],
 )
