@@ -15,8 +15,7 @@ from serving.client import Connection
 from serving.gateway.app import Gateway
 from serving.gateway.routes.table import ROUTES
 from serving.gateway.settings import GatewayOptions
-from serving.model_server import batching, configuration
-from serving.model_server.rest import json_request, json_values
+from serving.model_server import batching, configuration, json_request
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters, MonitoringConfig, PredictRequest, SSLConfig, TensorProto
 from serving.wire.tensors import checked_shape, read_tensor, to_numpy
@@ -54,8 +53,8 @@ def rest(folder: Path):
 
     def check(data: bytes) -> None:
         kind, body = data[:1], data[1:]
-        document = json_values.parse_object(body)
-        json_values.signature_name(document)
+        document = json_request.parse_object(body)
+        json_request.signature_name(document)
         if kind == b"e":
             json_request.examples_input(document)
             return
@@ -79,9 +78,9 @@ def text_protos(folder: Path):
         if isinstance(message, ModelServerConfig):
             models = configuration.checked_models(message, {})
             configuration.checked_models(message, models)
-            configuration.checked_labels(models, {}, {}, allow_new=bool(len(data) % 2))
+            configuration.checked_labels(models, {}, lambda name: [], allow_new=bool(len(data) % 2))
         elif isinstance(message, BatchingParameters):
-            batching.BatchingOptions.from_proto(message).check()
+            batching.BatchingOptions(message).check()
 
     return check
 

@@ -42,15 +42,14 @@ class Keys:
     def _refresh(self) -> None:
         if not self._path or time.monotonic() < self._read_at + _SECONDS:
             return
-        self._read_at = time.monotonic()
+        before, self._failure, self._read_at = self._failure, "", time.monotonic()
         try:
-            self._digests, failure = Keys.read(self._path)._digests, ""
+            self._digests = Keys.read(self._path)._digests
         except UserError as error:
             # Without a file that says who may ask, nobody may.
-            self._digests, failure = [], str(error)
-        if failure and failure != self._failure:
-            _LOG.error("no key is accepted: %s", failure)
-        self._failure = failure
+            self._digests, self._failure = [], str(error)
+            if self._failure != before:
+                _LOG.error("no key is accepted: %s", error)
 
     def open_to(self, authorization: str) -> bool:
         """Returns whether an Authorization header has a key: as Bearer, or as the password of Basic."""

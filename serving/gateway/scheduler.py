@@ -79,7 +79,6 @@ class QueuedRequest:
     share: float
     places: list[tuple[BatchAnswer, int]] = field(default_factory=list)
     sizes: Sequence[int] = ()
-    left: int = 0
     queued_ns: int = 0
     started_ns: int = 0
     ended_ns: int = 0
@@ -187,7 +186,7 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         done, deadline = loop.create_future(), loop.time() + timeout_s
         work = QueuedRequest(key, counts, context, deadline, done, take, counted / max(tokens, 1), sizes=sizes)
-        work.places, work.left, work.queued_ns = [None] * len(texts), len(texts), time.time_ns()
+        work.places, work.queued_ns = [None] * len(texts), time.time_ns()
         rows = [QueuedRow(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
         self._queue.add(key, rows)
         self._count(rows, 1)
@@ -261,7 +260,6 @@ class Scheduler:
         self._on_batch(batch, answer, seconds)
         for place, row in enumerate(rows):
             row.owner.places[row.number] = answer, place
-            row.owner.left -= 1
         size = sum(map(_size, answer.outputs.values())) // len(rows)
         for work, count in Counter(row.owner for row in rows).items():
             try:
@@ -269,7 +267,7 @@ class Scheduler:
                     work.take(size * count)
             except Exception as error:
                 self._fail([work], error)
-            if not work.left and not work.done.done():
+            if None not in work.places and not work.done.done():
                 work.ended_ns = time.time_ns()
                 work.done.set_result(None)
 

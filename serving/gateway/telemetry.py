@@ -31,6 +31,9 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"gateway_{name}", text, labels, registry=self.registry)
 
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"gateway_{name}", text, labels, registry=self.registry)
+
         def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
             return Histogram(f"gateway_{name}", text, labels, registry=self.registry, buckets=buckets)
 
@@ -45,10 +48,10 @@ class Metrics:
         self.truncated_inputs = counter(
             "truncated_inputs", "Texts that were cut to the longest row of the model.", "model"
         )
-        self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), registry=self.registry)
-        self.queue_rows = Gauge("gateway_queue_rows", "Rows that wait.", registry=self.registry)
-        self.queue_tokens = Gauge("gateway_queue_tokens", "Tokens that wait, as guessed.", registry=self.registry)
-        self.in_flight = Gauge("gateway_batches_in_flight", "Batches at the model server.", registry=self.registry)
+        self.live = gauge("model_live", "1 while the server has the model.", "model")
+        self.queue_rows = gauge("queue_rows", "Rows that wait.")
+        self.queue_tokens = gauge("queue_tokens", "Tokens that wait, as guessed.")
+        self.in_flight = gauge("batches_in_flight", "Batches at the model server.")
 
     def page(self) -> bytes:
         return generate_latest(self.registry)

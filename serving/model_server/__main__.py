@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     """Serves until SIGTERM or SIGINT; returns 0, or 255 if it cannot start."""
     try:
         options, unknown = flags.parse(arguments)
-    except flags.BadFlag as error:
+    except UserError as error:
         print(f"{error}\n{flags.usage()}")
         return _FAILED
     if options.help or options.helpfull:

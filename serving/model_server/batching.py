@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,38 +27,23 @@ _MAX_THREADS = 4096
 _PER_MODEL_FILE = "batching_params.pbtxt"
 
 
-@dataclass(frozen=True)
 class BatchingOptions:
     """The fields of BatchingParameters; times in seconds, sizes in rows."""
 
-    max_batch_size: int
-    timeout: float
-    max_enqueued_batches: int
-    threads: int
-    pool_name: str
-    allowed_batch_sizes: tuple[int, ...]
-    pad_variable_length_inputs: bool
-    split_large: bool
-    max_execution_batch_size: int
-
-    @classmethod
-    def from_proto(cls, proto: BatchingParameters) -> "BatchingOptions":
+    def __init__(self, proto: BatchingParameters):
         def value(field: str, default):
             return getattr(proto, field).value if proto.HasField(field) else default
 
-        max_batch_size = value("max_batch_size", 1000)
-        split = value("enable_large_batch_splitting", False)
-        return cls(
-            max_batch_size=max_batch_size,
-            timeout=value("batch_timeout_micros", 0) / 1e6,
-            max_enqueued_batches=value("max_enqueued_batches", 10),
-            threads=value("num_batch_threads", cores()),
-            pool_name=value("thread_pool_name", "batch_threads"),
-            allowed_batch_sizes=tuple(proto.allowed_batch_sizes),
-            pad_variable_length_inputs=proto.pad_variable_length_inputs,
-            split_large=split,
-            max_execution_batch_size=value("max_execution_batch_size", max_batch_size) if split else max_batch_size,
-        )
+        self.max_batch_size = value("max_batch_size", 1000)
+        self.timeout = value("batch_timeout_micros", 0) / 1e6
+        self.max_enqueued_batches = value("max_enqueued_batches", 10)
+        self.threads = value("num_batch_threads", cores())
+        self.pool_name = value("thread_pool_name", "batch_threads")
+        self.allowed_batch_sizes = tuple(proto.allowed_batch_sizes)
+        self.pad_variable_length_inputs = proto.pad_variable_length_inputs
+        self.split_large = value("enable_large_batch_splitting", False)
+        largest = value("max_execution_batch_size", self.max_batch_size)
+        self.max_execution_batch_size = largest if self.split_large else self.max_batch_size
 
     def check(self) -> None:
         for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
@@ -161,7 +145,9 @@ class BatchingRunner:
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = self._new_queue(fetches)
+                queue = self._queues[key] = Queue(
+                    self._scheduler, lambda tasks: self._process(tasks, fetches), self._options
+                )
             queue.users += 1
         try:
             yield queue
@@ -169,25 +155,12 @@ class BatchingRunner:
             with self._lock:
                 queue.users -= 1
                 if not queue.users:
-                    del self._queues[key]
-                    self._scheduler.remove(queue)
+                    self._queues.pop(key).close()
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
         # Returns what requests of a batch must share, so that one's bad input cannot fail the others.
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
-
-    def _new_queue(self, fetches: list[str]) -> Queue:
-        options = self._options
-        queue = Queue(
-            self._scheduler,
-            lambda tasks: self._process(tasks, fetches),
-            options.max_execution_batch_size,
-            options.timeout,
-            options.max_enqueued_batches,
-        )
-        self._scheduler.add(queue)
-        return queue
 
     def _process(self, tasks: list[WaitingRows], fetches: list[str]) -> None:
         try:
@@ -290,11 +263,9 @@ class Batching:
             proto.thread_pool_name.value = "model_server_batch_threads"
         else:
             read_text_proto(options.batching_parameters_file, proto)
-        self._common = BatchingOptions.from_proto(proto)
-        if self._common.threads < 1:
-            raise invalid_argument(f"num_batch_threads must be positive; was {self._common.threads}")
-        if self._common.threads > _MAX_THREADS:
-            raise invalid_argument(f"num_batch_threads must be at most {_MAX_THREADS}; was {self._common.threads}")
+        self._common = BatchingOptions(proto)
+        if not 1 <= self._common.threads <= _MAX_THREADS:
+            raise invalid_argument(f"num_batch_threads must be 1 to {_MAX_THREADS}; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: Model, path: str) -> Model:
@@ -306,7 +277,7 @@ class Batching:
         file = Path(path) / _PER_MODEL_FILE
         if not file.is_file():
             return model
-        parameters = BatchingOptions.from_proto(read_text_proto(str(file), BatchingParameters()))
+        parameters = BatchingOptions(read_text_proto(str(file), BatchingParameters()))
         return BatchingRunner(model, self._scheduler, parameters)
 
     def close(self) -> None:

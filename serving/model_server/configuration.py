@@ -1,5 +1,6 @@
 """Reads and checks configuration files: models, labels and TLS."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -72,50 +73,42 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
     for model in models.values():
         if not model.name:
             raise invalid_argument(f"The model at {model.base_path} has no name, so no request could ask it: give name")
-        platform = platform_of(model)
+        platform = _platform_of(model)
         if not (model.base_path.startswith("/") or "://" in model.base_path):
             raise invalid_argument(
                 f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
             )
         if "\0" in model.base_path:
             raise invalid_argument(f"The base path of model {model.name} holds a NUL character: {model.base_path!r}")
-        if model.name in old and platform_of(old[model.name]) != platform:
+        if model.name in old and _platform_of(old[model.name]) != platform:
             raise invalid_argument(
                 f"Illegal to change a model's platform. For model {model.name} platform was "
-                f"{platform_of(old[model.name])} and new platform requested is {platform}"
+                f"{_platform_of(old[model.name])} and new platform requested is {platform}"
             )
         if platform != _PLATFORM:
             raise invalid_argument(f"Model {model.name} requests unsupported platform {platform}")
     return models
 
 
-def platform_of(model: ModelConfig) -> str:
-    """Returns a model's platform, from `model_platform` or the deprecated `model_type`."""
-    if model.model_type:
-        if model.model_platform:
-            raise invalid_argument(
-                "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform."
-            )
-        return _PLATFORM if model.model_type == _TENSORFLOW else "other"
-    if not model.model_platform:
-        raise invalid_argument(
-            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform."
-        )
-    return model.model_platform
+def _platform_of(model: ModelConfig) -> str:
+    # `model_type` is deprecated.
+    return model.model_platform or (_PLATFORM if model.model_type == _TENSORFLOW else "")
 
 
 def checked_labels(
-    models: dict[str, ModelConfig], old: dict[str, dict[str, int]], available: dict[str, list[int]], allow_new: bool
+    models: dict[str, ModelConfig],
+    old: dict[str, dict[str, int]],
+    available: Callable[[str], list[int]],
+    allow_new: bool,
 ) -> dict[str, dict[str, int]]:
     """Returns versions by model name and label.
 
-    A label must name an available version; with `allow_new`, a new label may name any.
+    A label must name a version that is `available`; with `allow_new`, a new label may name any.
     """
     for model in models.values():
         for label, version in model.version_labels.items():
-            known = old.get(model.name, {})
-            free = allow_new and (label not in known or known[label] == version)
-            if not free and version not in available.get(model.name, []):
+            free = allow_new and old.get(model.name, {}).get(label, version) == version
+            if not free and version not in available(model.name):
                 raise StatusError(
                     StatusCode.FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {model.name}, "
@@ -139,14 +132,14 @@ def server_credentials(path: str) -> grpc.ServerCredentials | None:
     if config.client_verify and roots is None:
         raise invalid_argument(f"client_verify in '{path}' needs custom_ca to verify clients with")
     pair = (config.server_key.encode(), config.server_cert.encode())
-    if not _are_usable(grpc.ssl_server_credentials([pair])):
-        raise invalid_argument(
-            f"server_key and server_cert in '{path}' cannot be used: both must be valid PEM text, the key without a "
-            "password and the certificate made for this key"
-        )
     credentials = grpc.ssl_server_credentials([pair], roots, require_client_auth=config.client_verify)
-    if not _are_usable(credentials):
-        raise invalid_argument(f"custom_ca in '{path}' holds no certificate that can be read")
+    for tried, complaint in (
+        (grpc.ssl_server_credentials([pair]), "server_key and server_cert in '{}' cannot be used: both must be valid "
+         "PEM text, the key without a password and the certificate made for this key"),
+        (credentials, "custom_ca in '{}' holds no certificate that can be read"),
+    ):  # fmt: skip
+        if not _are_usable(tried):
+            raise invalid_argument(complaint.format(path))
     return credentials
 
 

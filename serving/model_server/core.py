@@ -1,4 +1,4 @@
-"""The models in service, found by name, version or label."""
+"""The models in service: loaded, warmed up, and found by name, version or label."""
 
 import contextlib
 import functools
@@ -11,23 +11,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from serving.lite import description
 from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching, BatchingRunner
 from serving.model_server.flags import ServerOptions
+from serving.model_server.prediction import CLASSIFY, REGRESS, infer, multi_inference, predict
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.versions import litert
 from serving.model_server.versions.manager import Manager, Version
 from serving.model_server.versions.servable import Model, Servable
 from serving.model_server.versions.source import StoragePathSource
-from serving.model_server.versions.warmup import warm_up
-from serving.wire.protos import ModelConfig, ModelServerConfig, ModelSpec
+from serving.wire.protos import ModelConfig, ModelServerConfig, ModelSpec, PredictionLog
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import start_tensorflow
 
 _LOG = logging.getLogger(__name__)
+_WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+_MAX_WARMUP_RECORDS = 1000
+_WARMUP_METHODS = {"classify_log": CLASSIFY, "regress_log": REGRESS}
 
 
 class ServerCore:
@@ -76,7 +80,9 @@ class ServerCore:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
             models = configuration.checked_models(config, self._models)
-            self._awaited = (self._awaited & models.keys()) | _new_or_moved(models, self._models)
+            old = {name: model.base_path for name, model in self._models.items()}
+            moved = {name for name, model in models.items() if old.get(name) != model.base_path}
+            self._awaited = (self._awaited & models.keys()) | moved
             self._generation += 1
             self._configure(models)
             names = sorted(self._awaited)
@@ -94,19 +100,16 @@ class ServerCore:
     def reread(self) -> None:
         """Reloads the config file; logs an error if that fails."""
         try:
-            self._reread()
+            config = configuration.server_config(self.options)
+            with self._reloading:
+                models = configuration.checked_models(config, self._models)
+                self._awaited &= models.keys()
+                self._generation += models != self._models
+                self._configure(models)
+                if self._are_labels_settled(models, lambda: True):
+                    self._labels = self._checked_labels(models)
         except Exception as error:
             _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
-
-    def _reread(self) -> None:
-        config = configuration.server_config(self.options)
-        with self._reloading:
-            models = configuration.checked_models(config, self._models)
-            self._awaited &= models.keys()
-            self._generation += models != self._models
-            self._configure(models)
-            if self._are_labels_settled(models, lambda: True):
-                self._labels = self._checked_labels(models)
 
     @contextlib.contextmanager
     def use(self, spec: ModelSpec) -> Iterator[Servable]:
@@ -156,9 +159,8 @@ class ServerCore:
         )
 
     def _checked_labels(self, models: dict[str, ModelConfig]) -> dict[str, dict[str, int]]:
-        available = {name: self._manager.available(name) for name in models}
         allow_new = self.options.allow_version_labels_for_unavailable_models
-        return configuration.checked_labels(models, self._labels, available, allow_new)
+        return configuration.checked_labels(models, self._labels, self._manager.available, allow_new)
 
     def _resolved(self, spec: ModelSpec) -> tuple[str, int | None]:
         if not spec.name:
@@ -187,18 +189,13 @@ class ServerCore:
         model = self._read(path)
         telemetry.add_model(name)
         try:
-            check = self.options.enable_signature_method_name_check
             runner = self._batching.wrapped(model, path)
-            servable = Servable(name, version, runner, check)
-        except BaseException:
-            model.close()
-            raise
-        try:
+            servable = Servable(name, version, runner, self.options.enable_signature_method_name_check)
             if self.options.enable_model_warmup:
                 with runner.on_own_thread() if isinstance(runner, BatchingRunner) else contextlib.nullcontext():
-                    warm_up(servable, path, max(1, self.options.num_request_iterations_for_warmup))
+                    _warm_up(servable, path, max(1, self.options.num_request_iterations_for_warmup))
         except BaseException:
-            servable.close()
+            model.close()
             raise
         return servable
 
@@ -212,11 +209,70 @@ def _saved_models(needed_by: str) -> ModuleType:
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
 
 
-def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -> set[str]:
-    return {name for name, model in models.items() if name not in old or old[name].base_path != model.base_path}
-
-
 def _raise_failed(failed: list[Version], noun: str) -> None:
     if failed:
         errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
         raise StatusError(StatusCode.UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
+
+
+def _warm_up(servable: Servable, path: str, iterations: int) -> None:
+    """Replays the records of VERSION/assets.extra/tf_serving_warmup_requests, if any, `iterations` times.
+
+    The recorded model name is ignored.
+    """
+    file = Path(path) / _WARMUP_FILE
+    if not file.is_file():
+        _LOG.info("No warmup data file found at %s", file)
+        return
+    begin, status = time.perf_counter(), "OK"
+    try:
+        count = _replay(servable, file, iterations)
+    except Exception as failure:
+        error = as_status_error(failure)
+        status = error.code.name
+        raise error from failure
+    finally:
+        elapsed = (time.perf_counter() - begin) * 1e6
+        telemetry.WARMUP_LATENCY.labels(path, status).observe(elapsed)
+    telemetry.WARMUP_RECORDS_READ.labels(path).inc(count)
+    _LOG.info(
+        "Finished reading warmup data for model at %s. Number of warmup records read: %d. "
+        "Elapsed time (microseconds): %d.",
+        file,
+        count,
+        elapsed,
+    )
+
+
+def _replay(servable: Servable, file: Path, iterations: int) -> int:
+    import tensorflow as tf  # Not at the top: what brings warm-up requests is a SavedModel.
+
+    count = 0
+    try:
+        for count, record in enumerate(tf.data.TFRecordDataset(str(file)).as_numpy_iterator(), 1):
+            if count > _MAX_WARMUP_RECORDS:
+                raise invalid_argument(
+                    f"Number of warmup records exceeds the maximum ({_MAX_WARMUP_RECORDS}) at {file}"
+                )
+            log = PredictionLog.FromString(record)
+            for _ in range(iterations):
+                _run_again(servable, log)
+    except DecodeError as error:
+        raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}") from error
+    except tf.errors.DataLossError as error:
+        message = f"{error.message}. Please verify your warmup data is in TFRecord format."
+        raise StatusError(StatusCode.DATA_LOSS, message) from error
+    return count
+
+
+def _run_again(servable: Servable, log: PredictionLog) -> None:
+    kind = log.WhichOneof("log_type")
+    request = getattr(getattr(log, kind or "", None), "request", None)
+    if kind == "predict_log":
+        predict(servable, request.model_spec.signature_name, request.inputs, request.output_filter, counts=False)
+    elif kind in _WARMUP_METHODS:
+        infer(servable, _WARMUP_METHODS[kind], request.model_spec.signature_name, request.input)
+    elif kind == "multi_inference_log":
+        multi_inference(servable, request)
+    else:
+        raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")

@@ -5,21 +5,28 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import command_name
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 _INT32_MAX = 2**31 - 1
+_PORTS = 65535
 LOOPBACK = "127.0.0.1"
 # The ports that know no keys, as --open_ports names them; with keys at the gateway, others must not be a way around it.
 OPEN_PORTS = ("", "grpc", "rest", "grpc,rest")
 OPEN_PORTS_HELP = "ports (grpc, rest or grpc,rest) to open on --bind_address without keys in spite of"
-_NOT_HERE = "Accepted, but has no effect here."
+# Flags of the real server that are accepted, and have no effect here.
+_WITHOUT_EFFECT = {
+    "enable_profiler", "flush_filesystem_caches", "platform_config_file", "skip_initialize_tpu",
+    "remove_unused_fields_from_bundle_metagraph", "thread_pool_factory_config_file", "xla_cpu_compilation_enabled",
+    "xla_gpu_compilation_enabled",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class ServerOptions:
+class ServerOptions(CheckedSettings):
     """The values of all flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -31,10 +38,12 @@ class ServerOptions:
         "Help": "version help helpfull",
     }
 
-    port: int = setting(8500, help="TCP port of the gRPC API; 0 = off")
+    port: int = setting(8500, help="TCP port of the gRPC API; 0 = off", at_least=0, at_most=_PORTS)
     grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API also listens")
-    rest_api_port: int = setting(0, help="TCP port of the REST API, another than --port; 0 = off")
-    rest_api_num_threads: int = setting(4 * cores(), help="REST requests processed at once")
+    rest_api_port: int = setting(
+        0, help="TCP port of the REST API, another than --port; 0 = off", at_least=0, at_most=_PORTS
+    )
+    rest_api_num_threads: int = setting(4 * cores(), help="REST requests processed at once", at_least=1)
     rest_api_timeout_in_ms: int = setting(30000, help="Time limit of a REST request")
     rest_api_enable_cors_support: bool = setting(False, help="Answer cross-origin requests of browsers")
     model_name: str = setting("default", help="Name of the model (ignored with --model_config_file)")
@@ -60,21 +69,21 @@ class ServerOptions:
     num_unload_threads: int = setting(0, help="Versions unloaded at once; 0 = one")
     max_num_load_retries: int = setting(5, help="Further attempts to load a version after the first one fails")
     load_retry_interval_micros: int = setting(60_000_000, help="Microseconds between attempts to load a version")
-    flush_filesystem_caches: bool = setting(True, help=_NOT_HERE)
     tensorflow_session_parallelism: int = setting(
         0, help="Intra-op and inter-op threads for a session; 0 = chosen by TensorFlow"
     )
     tensorflow_intra_op_parallelism: int = setting(0, help="Threads within one operation; 0 = chosen by TensorFlow")
     tensorflow_inter_op_parallelism: int = setting(0, help="Operations run at once; 0 = chosen by TensorFlow")
     tensorflow_session_config_file: str = setting("", help="Text-format tensorflow.ConfigProto for every session")
-    platform_config_file: str = setting("", help=_NOT_HERE + " The one platform is tensorflow.")
     per_process_gpu_memory_fraction: float = setting(
         0.0, help="Share of a GPU's memory to take; 0 = chosen by TensorFlow"
     )
     saved_model_tags: str = setting("serve", help="Comma-separated tags of the graph to load from a SavedModel")
     grpc_channel_arguments: str = setting("", help="Comma-separated key=value arguments of the gRPC server")
     grpc_max_threads: int = setting(
-        4 * cores(), help="Largest number of gRPC requests served at once, plus one; further requests are refused"
+        4 * cores(),
+        help="Largest number of gRPC requests served at once, plus one; further requests are refused",
+        at_least=1,
     )
     enable_model_warmup: bool = setting(
         True, help="Replay assets.extra/tf_serving_warmup_requests before serving a version"
@@ -83,19 +92,13 @@ class ServerOptions:
     monitoring_config_file: str = setting("", help="Text-format MonitoringConfig: Prometheus metrics on the REST port")
     ssl_config_file: str = setting("", help="Text-format SSLConfig (PEM texts) for the gRPC port")
     use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port; not supported here")
-    remove_unused_fields_from_bundle_metagraph: bool = setting(True, help=_NOT_HERE)
     prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite if it exists")
     num_tflite_pools: int = setting(cores(), help="Pools of TensorFlow Lite interpreters, per model")
     num_tflite_interpreters_per_pool: int = setting(1, help="Interpreters in each such pool")
     enable_signature_method_name_check: bool = setting(
         False, help="Refuse signatures whose method is not TF Serving's own"
     )
-    xla_cpu_compilation_enabled: bool = setting(False, help=_NOT_HERE + " A jit_compile model always runs.")
-    xla_gpu_compilation_enabled: bool = setting(False, help=_NOT_HERE + " A jit_compile model always runs.")
-    enable_profiler: bool = setting(True, help=_NOT_HERE + " No profiler service is offered.")
-    thread_pool_factory_config_file: str = setting("", help=_NOT_HERE)
     mixed_precision: str = setting("", help="bfloat16: let Grappler rewrite the graph to it")
-    skip_initialize_tpu: bool = setting(False, help=_NOT_HERE)
     enable_grpc_healthcheck_service: bool = setting(False, help="Offer grpc.health.v1.Health")
     enable_serialization_as_tensor_content: bool = setting(
         False, help="Answer with tensor_content instead of *_val fields"
@@ -110,18 +113,27 @@ class ServerOptions:
         2**27,
         help="Not in the real server: largest REST body in bytes, also after decompression; larger ones are "
         "refused with 413",
+        at_least=0,
     )
     drain_seconds: float = setting(
-        20.0, help="Not in the real server: seconds that SIGTERM waits for running requests; longer ones are cut off"
+        20.0,
+        help="Not in the real server: seconds that SIGTERM waits for running requests; longer ones are cut off",
+        at_least=0,
+        at_most=24 * 60 * 60,
     )
     access_log: str = setting(
         "", help="Not in the real server: file for one JSON line per request; - = standard output"
     )
     gateway_port: int = setting(
-        0, help="Not in the real server: port of the gateway (routes of OpenAI and others); 0 = off"
+        0,
+        help="Not in the real server: port of the gateway (routes of OpenAI and others); 0 = off",
+        at_least=0,
+        at_most=_PORTS,
     )
     gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
-    open_ports: str = setting("", help=f"Not in the real server: {OPEN_PORTS_HELP} --gateway_api_key_file")
+    open_ports: str = setting(
+        "", help=f"Not in the real server: {OPEN_PORTS_HELP} --gateway_api_key_file", choices=OPEN_PORTS
+    )
 
     def address(self, port: str) -> str:
         """Returns the address on which the port "grpc" or "rest" listens."""
@@ -136,10 +148,6 @@ def is_open(port: str, key_file: str, open_ports: str) -> bool:
 _FIELDS = {field.name: field for field in dataclasses.fields(ServerOptions)}
 
 
-class BadFlag(ValueError):
-    """A known flag has an invalid value."""
-
-
 def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
     """Reads `--name=value` and bare `--bool`; returns the options and the unknown arguments.
 
@@ -148,18 +156,20 @@ def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
     (8501, True, ['--bogus=1'])
 
     Raises:
-        BadFlag: a known flag has no value or an invalid one.
+        UserError: a known flag has no value or an invalid one.
     """
     values: dict[str, Any] = {}
     unknown = []
     for argument in arguments:
         name, equals, text = argument.removeprefix("--").partition("=")
+        if name in _WITHOUT_EFFECT and argument.startswith("--"):
+            continue
         field = _FIELDS.get(name) if argument.startswith("--") else None
         if field is None:
             unknown.append(argument)
         elif not equals and field.type is not bool:
             # The real server reports `--port` and `8501` as unknown, and goes on with its default port.
-            raise BadFlag(f"--{name} has no value: write --{name}=VALUE, with '=' and without a space")
+            raise UserError(f"--{name} has no value: write --{name}=VALUE, with '=' and without a space")
         else:
             values[name] = _value(field, text if equals else "true")
     return ServerOptions(**values), unknown
@@ -170,14 +180,14 @@ def _value(field: dataclasses.Field, text: str) -> Any:
         return text
     if field.type is bool:
         if text.lower() not in ("true", "false", "1", "0"):
-            raise BadFlag(f"--{field.name} must be true or false, not '{text}'")
+            raise UserError(f"--{field.name} must be true or false, not '{text}'")
         return text.lower() in ("true", "1")
     try:
         value = field.type(text)
     except ValueError:
-        raise BadFlag(f"--{field.name} must be {_KINDS[field.type]}, not '{text}'") from None
+        raise UserError(f"--{field.name} must be {_KINDS[field.type]}, not '{text}'") from None
     if field.type is int and field.name != "load_retry_interval_micros" and abs(value) > _INT32_MAX:
-        raise BadFlag(f"--{field.name}={text} does not fit into 32 bits")
+        raise UserError(f"--{field.name}={text} does not fit into 32 bits")
     return value
 
 

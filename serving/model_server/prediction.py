@@ -15,6 +15,7 @@ from serving.wire.protos import (
     DATA_TYPES,
     ClassificationResult,
     Input,
+    ModelSpec,
     MultiInferenceRequest,
     MultiInferenceResponse,
     RegressionResult,
@@ -38,13 +39,12 @@ def predict(
     inputs: Mapping[str, TensorProto | np.ndarray],
     output_filter: Sequence[str] = (),
     timeout: float | None = None,
-    check_method: bool = False,
     counts: bool = True,
-) -> tuple[str, dict[str, np.ndarray]]:
-    """Runs one signature; returns its resolved name and arrays by output alias.
+) -> dict[str, np.ndarray]:
+    """Runs one signature; returns arrays by output alias.
 
     An empty `signature_name` means serving_default, an empty `output_filter` all outputs. `timeout` is in seconds.
-    `check_method` refuses signatures whose method is not TF Serving's; `counts` records token counts.
+    `counts` records token counts.
 
     Raises StatusError.
     """
@@ -52,7 +52,7 @@ def predict(
     signature = servable.signatures.get(name)
     if signature is None:
         raise StatusError(StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
-    if check_method and signature.method_name not in _METHODS:
+    if servable.check_method and signature.method_name not in _METHODS:
         raise invalid_argument(f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
                                f"Was: {signature.method_name}")  # fmt: skip
     feeds = _feeds(signature, inputs)
@@ -63,7 +63,7 @@ def predict(
     answers = dict(zip(fetched, values, strict=True))
     if counted:
         telemetry.record_tokens(servable.name, {alias: answers[alias] for alias in counted})
-    return name, {alias: answers[alias] for alias in aliases}
+    return {alias: answers[alias] for alias in aliases}
 
 
 # Returns the names of the token counts to record; none if another request for these texts records them.
@@ -134,8 +134,8 @@ def infer(
     head = _HEADS[method]
     signature = _signature(servable, signature_name, "No signature was found with the name")
     tensor, fetches = head.plan(signature, servable.check_method)
-    values, count = _run(servable, head.api, examples, [tensor], fetches, timeout)
-    return head.result(signature, count, values)
+    values, count = _run(servable, head.api, examples, [tensor], fetches.values(), timeout)
+    return head.result({alias: values[name] for alias, name in fetches.items()}, count)
 
 
 def multi_inference(
@@ -143,37 +143,40 @@ def multi_inference(
 ) -> MultiInferenceResponse:
     """Runs classify and regress signatures on the same examples, in one run of the graph."""
     plans = _task_plans(servable, request)
-    tensors = {tensor for _, tensor, _ in plans}
-    fetches = sorted({name for _, _, names in plans for name in names})
-    values, count = _run(servable, "MultiInference", request.input, tensors, fetches, timeout)
+    tensors = {tensor for tensor, _ in plans}
+    fetches = {name for _, names in plans for name in names.values()}
+    values, count = _run(servable, "MultiInference", request.input, tensors, sorted(fetches), timeout)
     response = MultiInferenceResponse()
-    for task, (signature, _, _) in zip(request.tasks, plans, strict=True):
+    for task, (_, names) in zip(request.tasks, plans, strict=True):
         head = _HEADS[task.method_name]
         result = response.results.add()
-        getattr(result, head.field).CopyFrom(head.result(signature, count, values))
-        result.model_spec.name = task.model_spec.name
-        result.model_spec.version.value = servable.version
-        result.model_spec.signature_name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+        found = head.result({alias: values[name] for alias, name in names.items()}, count)
+        getattr(result, head.field).CopyFrom(found)
+        fill_spec(result.model_spec, servable, task.model_spec)
     return response
 
 
-def _task_plans(servable: Servable, request: MultiInferenceRequest) -> list:
-    names: set[str] = set()
-    plans: list[tuple[SignatureDef, str, list[str]]] = []
+def fill_spec(answer: ModelSpec, servable: Servable, asked: ModelSpec) -> None:
+    """Fills the ModelSpec of an answer."""
+    answer.name, answer.version.value = asked.name, servable.version
+    answer.signature_name = asked.signature_name or DEFAULT_SIGNATURE
+
+
+def _task_plans(servable: Servable, request: MultiInferenceRequest) -> list[tuple[str, dict[str, str]]]:
+    plans: dict[str, tuple[str, dict[str, str]]] = {}
     for task in request.tasks:
         if not task.model_spec.name:
             raise invalid_argument("Found ModelSpec with an empty model name.")
         if task.model_spec.name != request.tasks[0].model_spec.name:
             raise invalid_argument("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
         name = task.model_spec.signature_name or DEFAULT_SIGNATURE
-        if name in names:
+        if name in plans:
             raise invalid_argument(f"Duplicate evaluation of signature: {name}")
-        names.add(name)
         signature = _signature(servable, name, "Requested signature not found in model graph")
         if task.method_name not in _HEADS:
             raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
-        plans.append((signature, *_HEADS[task.method_name].plan(signature, servable.check_method)))
-    return plans
+        plans[name] = _HEADS[task.method_name].plan(signature, servable.check_method)
+    return list(plans.values())
 
 
 def _signature(servable: Servable, name: str, complaint: str) -> SignatureDef:
@@ -181,43 +184,6 @@ def _signature(servable: Servable, name: str, complaint: str) -> SignatureDef:
     if name not in servable.signatures:
         raise invalid_argument(f"{complaint}: {name}")
     return servable.signatures[name]
-
-
-def _classify_plan(signature: SignatureDef, check_method: bool) -> tuple[str, list[str]]:
-    _check_head(signature, CLASSIFY, "classification", check_method)
-    if len(signature.outputs) not in (1, 2):
-        raise invalid_argument(f"Expected one or two output Tensors, found {len(signature.outputs)}")
-    tensor = _input_tensor(signature, "classification")
-    fetches = [signature.outputs[alias].name for alias in (_CLASSES, _SCORES) if alias in signature.outputs]
-    if not fetches:
-        raise invalid_argument(
-            "Expected classification signature outputs to contain at least one of "
-            f'"{_CLASSES}" or "{_SCORES}". Signature was: {signature}'
-        )
-    return tensor, fetches
-
-
-def _regress_plan(signature: SignatureDef, check_method: bool) -> tuple[str, list[str]]:
-    _check_head(signature, REGRESS, "regression", check_method)
-    if len(signature.outputs) != 1:
-        raise invalid_argument("Expected one output Tensor.")
-    tensor = _input_tensor(signature, "regression")
-    if _OUTPUTS not in signature.outputs:
-        raise invalid_argument(f"No regression outputs found in SignatureDef: {signature}")
-    return tensor, [signature.outputs[_OUTPUTS].name]
-
-
-def _check_head(signature: SignatureDef, method: str, kind: str, check_method: bool) -> None:
-    if check_method and signature.method_name != method:
-        raise invalid_argument(f"Expected {kind} signature method_name to be {method}. Was: {signature.method_name}")
-    if len(signature.inputs) != 1:
-        raise invalid_argument("Expected one input Tensor.")
-
-
-def _input_tensor(signature: SignatureDef, kind: str) -> str:
-    if _INPUTS not in signature.inputs:
-        raise invalid_argument(f"No {kind} inputs found in SignatureDef: {signature}")
-    return signature.inputs[_INPUTS].name
 
 
 def _run(
@@ -245,12 +211,11 @@ def _serialized_examples(examples: Input) -> np.ndarray:
     return np.array([context + entry.SerializeToString() for entry in entries], object)
 
 
-def _classification(signature: SignatureDef, count: int, values: Outputs) -> ClassificationResult:
-    labels = scores = None
-    if _CLASSES in signature.outputs:
-        labels = _checked_matrix(values[signature.outputs[_CLASSES].name], _CLASSES, DT_STRING, count)
-    if _SCORES in signature.outputs:
-        scores = _checked_matrix(values[signature.outputs[_SCORES].name], _SCORES, DT_FLOAT, count)
+def _classification(values: Outputs, count: int) -> ClassificationResult:
+    labels, scores = (
+        _checked_matrix(values[alias], alias, dtype, count) if alias in values else None
+        for alias, dtype in ((_CLASSES, DT_STRING), (_SCORES, DT_FLOAT))
+    )
     if labels is not None and scores is not None and labels.shape[1] != scores.shape[1]:
         raise invalid_argument(
             f"Tensors class and score should match in dim_size(1). Got {labels.shape[1]} vs. {scores.shape[1]}"
@@ -278,8 +243,8 @@ def _checked_matrix(value: np.ndarray, alias: str, dtype: int, count: int) -> np
     return value
 
 
-def _regression(signature: SignatureDef, count: int, values: Outputs) -> RegressionResult:
-    value = np.asarray(values[signature.outputs[_OUTPUTS].name])
+def _regression(values: Outputs, count: int) -> RegressionResult:
+    value = np.asarray(values[_OUTPUTS])
     if not (value.ndim == 1 or (value.ndim == 2 and value.shape[1] == 1)):
         raise invalid_argument(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(value)}"
@@ -297,14 +262,41 @@ def _regression(signature: SignatureDef, count: int, values: Outputs) -> Regress
 @dataclass(frozen=True)
 class _Head:
     api: str
-    plan: Callable[[SignatureDef, bool], tuple[str, list[str]]]
-    result: Callable[[SignatureDef, int, Outputs], object]
-    field: str
+    kind: str
+    outputs: tuple[str, ...]
+    result: Callable[[Outputs, int], object]
+
+    @property
+    def field(self) -> str:
+        return f"{self.kind}_result"
+
+    def plan(self, signature: SignatureDef, check_method: bool) -> tuple[str, dict[str, str]]:
+        """Returns the name of the input tensor, and those of the outputs by their aliases."""
+        method = f"tensorflow/serving/{self.api.lower()}"
+        if check_method and signature.method_name != method:
+            raise invalid_argument(
+                f"Expected {self.kind} signature method_name to be {method}. Was: {signature.method_name}"
+            )
+        if len(signature.inputs) != 1:
+            raise invalid_argument("Expected one input Tensor.")
+        if not 1 <= len(signature.outputs) <= len(self.outputs):
+            expected = "one or two output Tensors" if len(self.outputs) > 1 else "one output Tensor"
+            raise invalid_argument(f"Expected {expected}, found {len(signature.outputs)}")
+        if _INPUTS not in signature.inputs:
+            raise invalid_argument(f"No {self.kind} inputs found in SignatureDef: {signature}")
+        fetches = {alias: signature.outputs[alias].name for alias in self.outputs if alias in signature.outputs}
+        if not fetches:
+            wanted = " or ".join(f'"{alias}"' for alias in self.outputs)
+            raise invalid_argument(
+                f"Expected {self.kind} signature outputs to contain at least one of {wanted}. "
+                f"Signature was: {signature}"
+            )
+        return signature.inputs[_INPUTS].name, fetches
 
 
 _HEADS = {
-    CLASSIFY: _Head("Classify", _classify_plan, _classification, "classification_result"),
-    REGRESS: _Head("Regress", _regress_plan, _regression, "regression_result"),
+    CLASSIFY: _Head("Classify", "classification", (_CLASSES, _SCORES), _classification),
+    REGRESS: _Head("Regress", "regression", (_OUTPUTS,), _regression),
 }
 
 

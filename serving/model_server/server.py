@@ -8,18 +8,15 @@ from grpc import StatusCode
 from serving.client import Connection
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
-from serving.model_server.flags import OPEN_PORTS, ServerOptions
-from serving.model_server.grpc.server import GrpcServer
-from serving.model_server.rest.api import RestApi
-from serving.model_server.rest.server import RestServer
+from serving.model_server.flags import ServerOptions
+from serving.model_server.grpc_server import GrpcServer
+from serving.model_server.rest import RestApi, RestServer
 from serving.model_server.status import StatusError, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import MonitoringConfig
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"
-_MAX_DRAIN_SECONDS = 24 * 60 * 60
-_MAX_PORT = 65535
 
 
 class ModelServer:
@@ -103,34 +100,20 @@ class ModelServer:
 
 
 def _check(options: ServerOptions) -> None:
-    if not options.model_config_file and not options.model_base_path:
-        raise invalid_argument("Both server_options.model_base_path and server_options.model_config_file are empty!")
-    if options.batching_parameters_file and not options.enable_batching:
-        raise invalid_argument("server_options.batching_parameters_file is set without setting "
-                               "server_options.enable_batching to true.")  # fmt: skip
-    for name in ("grpc_max_threads", "rest_api_num_threads"):
-        if getattr(options, name) < 1:
-            raise invalid_argument(f"--{name} must be at least 1, not {getattr(options, name)}")
-    for name in ("port", "rest_api_port", "gateway_port"):
-        if not 0 <= getattr(options, name) <= _MAX_PORT:
-            raise invalid_argument(f"--{name} must be 0 to {_MAX_PORT}, not {getattr(options, name)}")
-    for name in ("rest_api_max_body_bytes", "drain_seconds"):
-        if not getattr(options, name) >= 0:
-            raise invalid_argument(f"--{name} must not be negative, but is {getattr(options, name)}")
-    if options.drain_seconds > _MAX_DRAIN_SECONDS:
-        raise invalid_argument(f"--drain_seconds must be at most {_MAX_DRAIN_SECONDS}, but is {options.drain_seconds}")
-    if options.open_ports not in OPEN_PORTS:
-        raise invalid_argument(f"--open_ports must be grpc, rest or grpc,rest, not {options.open_ports}")
-    if options.gateway_api_key_file and not options.gateway_port:
-        raise invalid_argument("--gateway_api_key_file is for the gateway alone: give --gateway_port, or leave it out")
-    if options.use_alts_credentials:
-        if options.ssl_config_file:
-            raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
-        raise StatusError(StatusCode.UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
-    if options.gateway_port and (options.ssl_config_file or not options.port):
-        raise invalid_argument(
-            "--gateway_port needs a plain gRPC --port; start serving.gateway itself before a TLS one"
-        )
+    complaints = {
+        "Both server_options.model_base_path and server_options.model_config_file are empty!":
+            not (options.model_config_file or options.model_base_path),
+        "server_options.batching_parameters_file is set without setting server_options.enable_batching to true.":
+            options.batching_parameters_file and not options.enable_batching,
+        "--gateway_api_key_file is for the gateway alone: give --gateway_port, or leave it out":
+            options.gateway_api_key_file and not options.gateway_port,
+        "--use_alts_credentials is not offered by this server": options.use_alts_credentials,
+        "--gateway_port needs a plain gRPC --port; start serving.gateway itself before a TLS one":
+            options.gateway_port and (options.ssl_config_file or not options.port),
+    }  # fmt: skip
+    for complaint, applies in complaints.items():
+        if applies:
+            raise invalid_argument(complaint)
 
 
 def _check_ports(options: ServerOptions) -> None:

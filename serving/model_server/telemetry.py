@@ -7,6 +7,7 @@ import numpy as np
 from prometheus_client import Counter, Histogram
 
 from serving.access_log import AccessLog
+from serving.client.tasks import COUNTS
 from serving.wire.protos import ModelSpec
 
 # By path, as TensorFlow names it: "/tensorflow/serving/request_count".
@@ -52,9 +53,7 @@ PROCESSED_BATCH_SIZE = _histogram(f"{_BATCHING}/processed_batch_size", (), _powe
 
 # Not in the real server.
 _OWN = "/albert_tf/serving"
-TEXT_TOKENS = _counter(f"{_OWN}/text_tokens", "model_name")
-TRUNCATED_TOKENS = _counter(f"{_OWN}/truncated_tokens", "model_name")
-UNKNOWN_TOKENS = _counter(f"{_OWN}/unknown_tokens", "model_name")
+TOKENS = {name: _counter(f"{_OWN}/{name}", "model_name") for name in COUNTS}
 TEXT_INPUTS = _counter(f"{_OWN}/text_inputs", "model_name")
 TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
 
@@ -79,13 +78,11 @@ def record_request(model: str, api: str, entrypoint: str, status: str, seconds: 
 
 def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
     """Counts tokens of texts, from arrays [rows]: all, truncated and, if reported, unknown."""
-    text_tokens, truncated_tokens = counts["text_tokens"], counts["truncated_tokens"]
-    TEXT_TOKENS.labels(model).inc(int(text_tokens.sum()))
-    TRUNCATED_TOKENS.labels(model).inc(int(truncated_tokens.sum()))
-    TEXT_INPUTS.labels(model).inc(len(truncated_tokens))
-    TRUNCATED_INPUTS.labels(model).inc(int((truncated_tokens > 0).sum()))
-    if "unknown_tokens" in counts:
-        UNKNOWN_TOKENS.labels(model).inc(int(counts["unknown_tokens"].sum()))
+    for name, tokens in counts.items():
+        TOKENS[name].labels(model).inc(int(tokens.sum()))
+    truncated = counts["truncated_tokens"]
+    TEXT_INPUTS.labels(model).inc(len(truncated))
+    TRUNCATED_INPUTS.labels(model).inc(int((truncated > 0).sum()))
 
 
 def total(path: str) -> int:
@@ -110,17 +107,15 @@ def _lines(name: str, metric: Counter | Histogram) -> Iterator[str]:
     if not any(sample.value or sample.labels.keys() - {"le"} for sample in samples):
         # Of a metric without labels prometheus-client has a series before anything is counted.
         return
-    parts = {id(sample): next(part for part in _PARTS if sample.name.endswith(part)) for sample in samples}
-
-    def place(sample) -> tuple:
-        return [value for label, value in sample.labels.items() if label != "le"], _PARTS.index(parts[id(sample)])
-
-    for sample in sorted(samples, key=place):
-        part = parts[id(sample)]
+    found = []
+    for sample in samples:
+        place = next(place for place, part in enumerate(_PARTS) if sample.name.endswith(part))
+        found.append(([value for label, value in sample.labels.items() if label != "le"], place, sample))
+    for _, place, sample in sorted(found, key=lambda one: one[:2]):
+        part = _PARTS[place].removeprefix("_total")
         values = {label: _limit(value) if label == "le" else value for label, value in sample.labels.items()}
         labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in values.items())
-        value = _number(sample.value) if part == "_sum" else int(sample.value)
-        yield f"{name}{part if part != '_total' else ''}{{{labels}}} {value}"
+        yield f"{name}{part}{{{labels}}} {_number(sample.value) if part == '_sum' else int(sample.value)}"
 
 
 def _escaped(value: str) -> str:
@@ -135,15 +130,11 @@ def _number(value: float) -> str:
     return f"{value:.6g}" if value < 1e6 else f"{value:.12g}"
 
 
-class RequestLog:
+class RequestLog(AccessLog):
     """The access log of requests."""
 
-    def __init__(self, path: str):
-        self._log = AccessLog(path)
-        self.close, self.reopen = self._log.close, self._log.reopen
-
-    def write(self, entrypoint: str, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str) -> None:
-        self._log.write(
+    def add(self, entrypoint: str, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str) -> None:
+        self.write(
             request_id=request_id,
             entrypoint=entrypoint,
             call=call,

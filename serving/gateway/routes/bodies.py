@@ -10,6 +10,7 @@ from serving.wire.json_names import repeated_name
 
 Text = str | list[str | int | list[int]]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _IDS = (
     "token ids are not taken: those of another vocabulary would give wrong answers without an error; send text "
     "(LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
@@ -96,14 +97,20 @@ class EmbeddingsBody(Body, kw_only=True):
     dimensions: Positive | None = None
 
 
+class Document(msgspec.Struct):
+    """A document as an object; its other fields are not read."""
+
+    text: str
+
+
 class CohereRerankBody(Body, kw_only=True):
     """Cohere's rerank body, of both versions."""
 
     query: str
-    documents: list[str | dict[str, Any]]
+    documents: list[str | Document]
     top_n: Positive | None = None
     return_documents: bool | None = None
-    rank_fields: list[str] | None = None
+    rank_fields: list[Literal["text"]] | None = None
 
 
 class TruncatingBody(Body, kw_only=True):
@@ -155,12 +162,12 @@ class RerankBody(TruncatingBody, kw_only=True):
 
     query: str
     texts: list[str] | None = None
-    documents: list[str | dict[str, Any]] | None = None
+    documents: list[str | Document] | None = None
     raw_scores: bool = False
     return_text: bool = False
     top_n: Positive | None = None
     return_documents: bool | None = None
-    rank_fields: list[str] | None = None
+    rank_fields: list[Literal["text"]] | None = None
 
 
 class PredictBody(TruncatingBody, kw_only=True):
@@ -213,7 +220,7 @@ class AnswerBody(Body, kw_only=True):
 class DecodeBody(Body, kw_only=True):
     """Token ids."""
 
-    ids: list[int | list[int]]
+    ids: list[Id | list[Id]]
     skip_special_tokens: bool = True
 
 
@@ -255,7 +262,7 @@ class CohereTokensBody(Body, kw_only=True):
 class CohereIdsBody(Body, kw_only=True):
     """Token ids."""
 
-    tokens: list[int]
+    tokens: list[Id]
 
 
 class TokenizeBody(Body, kw_only=True):
@@ -280,14 +287,8 @@ def listed(value: Any) -> tuple[list, bool]:
 
 
 def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
-    """Returns documents' texts; documents may be objects with "text"."""
-    if body.rank_fields and body.rank_fields != ["text"]:
-        raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
-    texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents or ()]
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise bad_request(f"documents[{number}] has no string 'text'")
-    return texts
+    """Returns documents' texts."""
+    return [one.text if isinstance(one, Document) else one for one in body.documents]
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:

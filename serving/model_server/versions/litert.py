@@ -32,12 +32,9 @@ class LiteVersion:
         self._functions = signatures_of(LiteModel(path))
         self.signatures = {name: SignatureDef(method_name=one.method) for name, one in self._functions.items()}
         for name, one in self._functions.items():
-            for infos, specs in (
-                (self.signatures[name].inputs, one.inputs),
-                (self.signatures[name].outputs, one.outputs),
-            ):
-                for alias, (dtype, shape) in specs.items():
-                    _fill_info(infos[alias], f"{name}/{alias}", dtype, shape)
+            for side in ("inputs", "outputs"):
+                for alias, (dtype, shape) in getattr(one, side).items():
+                    _fill_info(getattr(self.signatures[name], side)[alias], f"{name}/{alias}", dtype, shape)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """Runs each signature of the fetches; after `timeout` seconds it ends behind a row with DEADLINE_EXCEEDED."""

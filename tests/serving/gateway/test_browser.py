@@ -168,15 +168,3 @@ def test_what_is_refused_is_said_where_it_was_asked(open_page):
     answered(page)
     assert page.locator("#results .alarm").all_text_contents() == ["too much"]
     assert "3 of 4" in page.get_by_role("status").text_content()
-
-
-@pytest.mark.parametrize("options", [{}, {"viewport": {"width": 390, "height": 844}}], ids=["wide", "narrow"])
-def test_nothing_is_wider_than_the_page(open_page, options):
-    fits = "selector => (one => one.scrollWidth <= one.clientWidth)(document.querySelector(selector))"
-    page = open_page(**options)
-    page.get_by_role("button", name="Run").click()
-    answered(page)
-    assert page.evaluate(fits, "html") and page.evaluate(fits, ".scroll")
-    page.get_by_role("link", name="API").click()
-    playwright.expect(page.get_by_role("heading", name="POST /fill_mask")).to_be_visible()
-    assert page.evaluate(fits, "html")

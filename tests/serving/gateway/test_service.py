@@ -308,13 +308,6 @@ def test_the_server_behind_dies_and_comes_back(fake_server, gateway_to):
         wait_until(lambda: gateway.http.get("/health").status_code == 503)
 
 
-def test_several_models_are_asked_by_name(fake_server, gateway_to):
-    gateway = gateway_to(fake_server("embedder")[1].target, models=("one", "two"))
-    assert [model["id"] for model in gateway.http.get("/v1/models").json()["data"]] == ["one", "two"]
-    for asked, answering in (({"model": "two"}, "two"), ({}, "one")):
-        assert gateway.http.post("/v1/embeddings", json={"input": "a"} | asked).json()["model"] == answering
-
-
 def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     model, stand_in = fake_server("classifier")
     gate = threading.Event()

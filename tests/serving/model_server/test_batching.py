@@ -31,7 +31,7 @@ class Batched:
         self.signatures, self.close = {}, None
         self._gate, self._entered = threading.Event(), threading.Semaphore(0)
         self._gate.set()
-        options = BatchingOptions.from_proto(text_format.Parse(parameters, BatchingParameters()))
+        options = BatchingOptions(text_format.Parse(parameters, BatchingParameters()))
         self.batching = BatchingRunner(self, self.scheduler, options)
 
     def run(self, feeds, fetches, timeout=None):
@@ -91,7 +91,7 @@ def test_requests_are_joined_padded_and_cut_apart(parameters, requests, batches)
     assert results == [[[2 * value] for value in values] for values in requests]
     assert [feeds["x"].ravel().tolist() for feeds, _, _ in batched.runs] == batches
     # A queue lives as long as somebody waits in it.
-    assert not batched.batching._queues and not batched.scheduler._queues
+    assert not batched.batching._queues and not batched.scheduler.queues
 
 
 def test_parts_of_unlike_shapes_cannot_be_joined():

@@ -79,8 +79,8 @@ def test_parameters_per_model(start_server, tmp_path):
     ("parameters", "enabled", "message"),
     [
         ("max_batch_size { value: 4 } allowed_batch_sizes: 8", True, "Last entry in allowed_batch_sizes must match"),
-        ("num_batch_threads { value: 0 }", True, "num_batch_threads must be positive; was 0"),
-        ("num_batch_threads { value: 1000000000 }", True, "num_batch_threads must be at most 4096; was 1000000000"),
+        ("num_batch_threads { value: 0 }", True, "num_batch_threads must be 1 to 4096; was 0"),
+        ("num_batch_threads { value: 1000000000 }", True, "num_batch_threads must be 1 to 4096; was 1000000000"),
         ("", False, r"without setting server_options\.enable_batching to true"),
     ],
 )

@@ -58,7 +58,7 @@ MODELS = text_format.Parse(text("models.config"), model_server_config_pb2.ModelS
 
 
 def test_configs_parse_and_fit():
-    BatchingOptions.from_proto(text_format.Parse(text("batching.config"), BatchingParameters())).check()
+    BatchingOptions(text_format.Parse(text("batching.config"), BatchingParameters())).check()
     assert MONITORING.enable
     for model in MODELS:
         assert model.model_platform == "tensorflow"

@@ -180,22 +180,6 @@ def ask(server, path, **body):
     return server.gateway.post(path, json=body).raise_for_status().json()
 
 
-def test_the_gateway_names_classes_and_puts_pairs_in_order(server):
-    with Client(server.address, "int8") as client:
-        expected = client.classify(TEXTS)
-    answer = ask(server, "/predict", inputs=[[text] for text in TEXTS], model="int8")
-    for row, label, probabilities in zip(answer, expected["label"], expected["probabilities"], strict=True):
-        assert row[0]["label"] == label.decode()
-        scores = {one["label"]: one["score"] for one in row}
-        assert_close([scores[name] for name in LABELS], probabilities)
-    with Client(server.address, "regressor") as client:
-        scores = client.rerank("where is paris", LONG)
-    query = {"query": "where is paris", "documents": LONG, "top_n": 2, "model": "regressor"}
-    answer = ask(server, "/v2/rerank", **query)["results"]
-    assert [one["index"] for one in answer] == np.argsort(-scores)[:2].tolist()
-    assert_close([one["relevance_score"] for one in answer], np.sort(scores)[::-1][:2])
-
-
 def test_the_gateway_shows_pieces_and_what_there_is(server):
     (pieces,) = ask(server, "/tokenize", inputs="a dull film", model="spans")
     assert [piece["text"] for piece in pieces] == ["[CLS]", "a", "dull", "film", "[SEP]"]

@@ -333,18 +333,6 @@ def test_a_folder_without_versions_is_explained_once(tmp_path, caplog, monkeypat
     assert "could not find base path" in caplog.text and caplog.records[-1].levelno == logging.ERROR
 
 
-@pytest.mark.parametrize(
-    ("policy", "message"), [("all {}", "Duplicate version directories"), ("specific { versions: 9 }", "Version 9 of")]
-)
-def test_what_every_poll_finds_is_logged_once(tmp_path, caplog, policy, message):
-    for name in ("7", "007"):
-        (tmp_path / name).mkdir()
-    text = f'name: "m" base_path: "{tmp_path}" model_version_policy {{ {policy} }}'
-    for _ in range(3):
-        source.aspired_versions(text_format.Parse(text, ModelConfig()))
-    assert caplog.text.count(message) == 1
-
-
 def _pipe(version):
     version.mkdir()
     os.mkfifo(version / "saved_model.pb")

@@ -1,6 +1,8 @@
-"""The REST API: maps URLs to the calls of gRPC."""
+"""The REST API: maps URLs to the calls of gRPC; HTTP by uvicorn on its own thread."""
 
+import asyncio
 import contextlib
+import functools
 import logging
 import math
 import re
@@ -8,16 +10,17 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 from grpc import StatusCode
 
-from serving.model_server import telemetry
+from serving.http_protocol import LongBody, listen, make_server, read_body
+from serving.model_server import json_request, json_response, telemetry
 from serving.model_server.core import ServerCore
-from serving.model_server.grpc.services import get_model_metadata, get_model_status
+from serving.model_server.grpc_server import get_model_metadata, get_model_status
 from serving.model_server.prediction import DEFAULT_SIGNATURE, infer, predict
-from serving.model_server.rest import json_request, json_response, json_values
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import GetModelMetadataRequest, GetModelStatusRequest, ModelSpec
@@ -32,7 +35,7 @@ _STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))
 _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 19
 # Bodies from this size on are read one at a time: each takes many times its size in memory while it is.
-LARGE_BODY_BYTES = 2**20
+_LARGE_BODY_BYTES = 2**20
 _RESULTS = {"classify": json_response.classification, "regress": json_response.regression}
 HTTP_STATUS = {
     StatusCode.OK: 200,
@@ -125,7 +128,7 @@ class RestApi:
             telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
         own = accepted(headers.get(HEADER))
         answer.headers[HEADER] = own
-        self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds, own)
+        self._access_log.add("REST", f"{verb} {path}", spec, code.name, seconds, own)
         return answer
 
     def _dispatch(self, verb: str, path: str, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
@@ -147,15 +150,14 @@ class RestApi:
     def _predict(self, spec: ModelSpec, body: bytes, deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
             servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
-            check = self._core.options.enable_signature_method_name_check
-            _, outputs = predict(servable, name, inputs, timeout=_left(deadline), check_method=check)
+            outputs = predict(servable, name, inputs, timeout=_left(deadline))
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
 
     def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, body: bytes, deadline: float):
         with self._turn(len(body), deadline):
-            values = _parsed(body, deadline)
-            name = json_values.signature_name(values)
+            values = json_request.parse_object(body, deadline)
+            name = json_request.signature_name(values)
             servable = stack.enter_context(self._core.use(spec))
             resolved = name or DEFAULT_SIGNATURE
             if resolved not in servable.signatures:
@@ -169,8 +171,8 @@ class RestApi:
 
     def _examples(self, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
         with self._turn(len(body), deadline):
-            values = _parsed(body, deadline)
-            name = json_values.signature_name(values)
+            values = json_request.parse_object(body, deadline)
+            name = json_request.signature_name(values)
             examples = json_request.examples_input(values)
         with self._core.use(spec) as servable:
             result = infer(servable, f"tensorflow/serving/{method}", name, examples, _left(deadline))
@@ -179,12 +181,12 @@ class RestApi:
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
         """Lets one request at a time convert a large body or response."""
-        if size < LARGE_BODY_BYTES:
+        if size < _LARGE_BODY_BYTES:
             yield
             return
         wait = min(max(0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
         if not self._large_body.acquire(timeout=wait):
-            raise _too_late()
+            raise StatusError(StatusCode.DEADLINE_EXCEEDED, "other large bodies took the time of the request")
         # A million small lists would set the cyclic garbage collector off again and again: five times the time, all of
         # it with Python's lock held.
         try:
@@ -194,28 +196,11 @@ class RestApi:
             self._large_body.release()
 
 
-def too_large(limit: int) -> Response:
-    """Returns the answer to a body above --rest_api_max_body_bytes."""
-    message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
-    return Response(413, json_response.error(message), {"Content-Type": "application/json", "Connection": "close"})
-
-
 def _left(deadline: float) -> float | None:
     if deadline == math.inf:
         return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise _too_late()
-    return left
-
-
-def _parsed(body: bytes, deadline: float) -> dict:
-    _left(deadline)
-    return json_values.parse_object(body, deadline)
-
-
-def _too_late() -> StatusError:
-    return StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
+    json_request.check_time(deadline)
+    return max(0.0, deadline - time.monotonic())
 
 
 def _is_int64(digits: str) -> bool:
@@ -230,3 +215,85 @@ def _model_spec(match: re.Match) -> ModelSpec:
     if match[3]:
         spec.version_label = urllib.parse.unquote(match[3])
     return spec
+
+
+class RestServer:
+    """An HTTP server for `api`: opens its port at once, answers after start()."""
+
+    def __init__(self, api: RestApi, address: str, port: int, threads: int):
+        self._api = api
+        # Large bodies wait for one another in RestApi; small ones must not wait with them.
+        self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
+        self._receiving: set[asyncio.Task] = set()
+        try:
+            self._socket = listen(address, port)
+        except OSError as error:
+            raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
+        self._server = make_server(self._application, "off")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="rest-server")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def refuse_new(self, grace: float | None = None) -> None:
+        """Refuses new connections; cuts off running requests after `grace` seconds (None = never)."""
+        self._server.config.timeout_graceful_shutdown = grace
+        self._server.should_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(self._stop_receiving)
+
+    def stop(self, grace: float | None = None) -> None:
+        self.refuse_new(grace)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+        for pool in self._pools:
+            pool.shutdown(wait=grace is None, cancel_futures=True)
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            runner.run(self._server.serve([self._socket]))
+
+    def _stop_receiving(self) -> None:
+        for task in self._receiving:
+            task.cancel()
+
+    async def _application(self, scope, receive, send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except ConnectionError:
+            return
+        fields = {**answer.headers, "Content-Length": str(len(answer.body))}
+        headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, scope, receive) -> Response:
+        if self._server.should_exit:
+            return _closing(503, "the server is stopping")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        task, limit = asyncio.current_task(), self._api.max_body_bytes
+        self._receiving.add(task)
+        try:
+            body = await read_body(receive, int(headers.get("content-length", 0)), limit)
+        except LongBody:
+            message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
+            return _closing(413, message)
+        except TimeoutError:
+            return Response(408, headers={"Connection": "close"})
+        except asyncio.CancelledError:
+            return _closing(503, "the server is stopping")
+        finally:
+            self._receiving.discard(task)
+        path = scope["raw_path"].decode("latin-1") + ("?" if scope["query_string"] else "")
+        pool = self._pools[len(body) >= _LARGE_BODY_BYTES]
+        call = functools.partial(self._api.answer, scope["method"], path, headers, body, time.monotonic())
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+def _closing(status: int, message: str) -> Response:
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    return Response(status, json_response.error(message), headers)
