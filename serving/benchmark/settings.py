@@ -48,9 +48,6 @@ class BenchmarkSettings(ConnectionSettings):
     warmup_seconds: float = setting(1.0, help="seconds of the same load before the measurement starts", at_least=0)
     timeout_s: float = setting(30.0, help="seconds to wait for an answer", above=0)
     in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in this process as well, for comparison")
-    processes: int = setting(
-        1, help="load generator processes; use several only if the server leaves cores free", above=0
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
