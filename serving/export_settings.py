@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.choices import COMPUTE
+from serving.manifest import COMPUTE
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting

@@ -1,5 +1,6 @@
 """The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
+import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from serving.client import messages, tasks
 from serving.client.channel import PINGED_CALL_S, Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
-from serving.client.tracing import trace_headers
 from serving.wire import protos
 from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
@@ -379,3 +379,22 @@ class _Calls:
 
 # The message for a model without the task of a method.
 _GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}
+
+
+@functools.cache
+def _inject() -> Callable[[dict[str, str]], None] | None:
+    try:
+        from opentelemetry import propagate  # An optional dependency, imported at the first call.
+    except ImportError:
+        return None
+    return propagate.inject
+
+
+def trace_headers() -> tuple[tuple[str, str], ...]:
+    """Returns the running span's `traceparent` and related headers, or ()."""
+    inject = _inject()
+    if inject is None:
+        return ()
+    headers: dict[str, str] = {}
+    inject(headers)
+    return tuple((name.lower(), value) for name, value in headers.items())

@@ -1,6 +1,7 @@
 """The base class of exportable models."""
 
 import abc
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -22,9 +23,8 @@ from serving.exportable.inputs import (
     ids_formats,
     specs,
 )
-from serving.exportable.options import ExportOptions
 from serving.exportable.samples import Arrays, as_array, model_features, row_of, whole_words
-from serving.inference import ExitRule, InferenceEncoder, make_encoder, onednn
+from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder, onednn
 from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, Framer, TextFramer, TokenBatch, encode
@@ -35,6 +35,28 @@ NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
 _DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", dtype=tf.int32)
 _DECODED |= specs("skip_special_tokens", dtype=tf.bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """The options of an export; most are flags of ExportSettings.
+
+    `tokenizer` is None if texts are not accepted. `task` is fine-tuning's "labels", "inputs" and "null_threshold".
+    `calibration`, for int8, is typical input_ids int32 [rows, length] and lengths int32 [rows].
+    """
+
+    max_seq_length: int
+    tokenizer: Tokenizer | None = None
+    task: dict[str, Any] = dataclasses.field(default_factory=dict)
+    inference: InferenceOptions = dataclasses.field(default_factory=InferenceOptions)
+    calibration: tuple | None = None
+    exit_rule: str = "confidence"
+    top_k: int = 5
+    doc_stride: int = 128
+    max_query_length: int = 64
+    num_choices: int = 4
+    dimensions: int = 0
+    check_numbers: bool = False
 
 
 # The kinds of exportable by the class of the model; each names its models where it is defined.

@@ -6,9 +6,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
-from serving.exportable.base import THRESHOLD, Exportable
+from serving.exportable.base import THRESHOLD, Exportable, ExportOptions
 from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
-from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array, row_of
 from serving.inference.layers import dense
 from serving.lite.description import Answer

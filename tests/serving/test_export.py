@@ -209,7 +209,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, sa
         raise UserError("no kernels")
 
     monkeypatch.setattr("serving.inference.onednn.require", probed)
-    for module in ("inference.options", "exporting"):
+    for module in ("inference.encoder", "exporting"):
         monkeypatch.setattr(f"serving.{module}.can_run", lambda compute, *_: compute != "bfloat16")
     with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
         write(compute="bfloat16")

@@ -158,7 +158,7 @@ def test_what_a_cpu_runs_goes_by_its_flags(flags, runs, tmp_path):
 
 @pytest.mark.parametrize("has_it", [True, False])
 def test_auto_is_resolved_and_described(has_it, monkeypatch):
-    monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: ["amx_bf16"] * has_it)
+    monkeypatch.setattr("serving.inference.encoder.bfloat16_flags", lambda: ["amx_bf16"] * has_it)
     encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto", other_cpu=True))
     needs = f"TensorFlow for x86 with oneDNN, a CPU with {AVX512.replace(' ', ', ')}" if has_it else "TensorFlow"
     compute = "bfloat16" if has_it else "float32"
