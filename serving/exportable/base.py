@@ -91,6 +91,8 @@ def exported_part(model):
 
 
 class _Solved:
+    """What a call notes besides its answer: the encoder's reports, and counts of tokens."""
+
     outputs: dict[str, tf.Tensor] = {}
     counts: dict[str, tf.Tensor] = {}
 
@@ -101,11 +103,13 @@ class Exportable(tf.Module, abc.ABC):
     Attributes:
         exit_kind: The `ExitRule.kind` of early exit.
         rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
+        reports_by_text: Whether signatures of texts have the encoder's reports, too.
         has_dimensions: Whether an answer is a vector that may be shortened.
     """
 
     exit_kind: ClassVar[str] = "classification"
     rows_are_answers: ClassVar[bool] = True
+    reports_by_text: ClassVar[bool] = True
     has_dimensions: ClassVar[bool] = False
 
     def __init_subclass__(cls, model: type | None = None, **kwargs: Any) -> None:
@@ -261,14 +265,13 @@ class Exportable(tf.Module, abc.ABC):
 
     def signatures(self) -> dict[str, ExportSignature]:
         """Returns all signatures by name; in exports for texts, the signature `ids` takes token ids."""
-        by_ids = self.ids_signatures()
-        by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
+        by_ids = {name: self._completed(one, True) for name, one in self.ids_signatures().items()}
         if self.framer is None:
             return by_ids
-        others = {name: signature for name, signature in by_ids.items() if name == "stateful"}
         by_text = {
-            name: self._checking(self._counting(signature)) for name, signature in self.text_signatures().items()
+            name: self._completed(one, self.reports_by_text, True) for name, one in self.text_signatures().items()
         }
+        others = {name: by_ids[name] for name in ("stateful",) if name in by_ids}
         return by_text | {"ids": by_ids["serving_default"], "decode": ExportSignature(self.decode, _DECODED)} | others
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
@@ -300,10 +303,11 @@ class Exportable(tf.Module, abc.ABC):
         table["with_options"] = self.with_options(default, self.answer)
         for name, answer in self.text_answers.items():
             table[f"{name}_with_options"] = self.with_options(single, answer)
-        return {name: self._reporting(signature) for name, signature in table.items()}
+        return table
 
     @property
     def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
+        """Further answers to single texts, by signature."""
         return {}
 
     def with_options(
@@ -325,7 +329,7 @@ class Exportable(tf.Module, abc.ABC):
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
-        return table
+        return table | {name: formats.single.to(answer) for name, answer in self.text_answers.items()}
 
     @staticmethod
     def keras_answers(model, features: Arrays) -> Arrays:
@@ -347,40 +351,27 @@ class Exportable(tf.Module, abc.ABC):
     def _reports(self) -> set[str]:
         return self.encoder.reports | self.encoder.specs.keys()
 
-    def _reporting(self, signature: ExportSignature) -> ExportSignature:
-        if signature.method != PREDICT or not self.rows_are_answers:
-            return signature
-
-        def function(**inputs):
-            self._solved.outputs = {}
-            return signature.function(**inputs) | self._solved.outputs
-
-        return signature._replace(function=function)
-
-    def _checking(self, signature: ExportSignature) -> ExportSignature:
-        if not self.options.check_numbers:
-            return signature
-
-        def checked(name: str, output: tf.Tensor) -> tf.Tensor:
-            is_float = output.dtype.is_floating
-            return tf.debugging.check_numerics(output, f"{name} holds NaN or infinity") if is_float else output
-
-        def function(**inputs):
-            return {name: checked(name, output) for name, output in signature.function(**inputs).items()}
-
-        return signature._replace(function=function)
-
-    def _counting(self, signature: ExportSignature) -> ExportSignature:
-        # Adds token counts to the outputs, unless there is only one, which REST returns without a name.
+    def _completed(self, signature: ExportSignature, reports: bool, counts: bool = False) -> ExportSignature:
+        """Adds the encoder's reports and the texts' token counts to the outputs, and checks numbers if asked to."""
         if signature.method != PREDICT:
-            return signature
+            reports = counts = False
 
         def function(**inputs):
-            self._solved.counts = {}
+            self._solved = _Solved()
             answers = signature.function(**inputs)
-            return answers | self._solved.counts if len(answers) > 1 else answers
+            if reports and self.rows_are_answers:
+                answers |= self._solved.outputs
+            # A single output REST returns without a name.
+            if counts and len(answers) > 1:
+                answers |= self._solved.counts
+            return {name: self._in_range(name, output) for name, output in answers.items()}
 
         return signature._replace(function=function)
+
+    def _in_range(self, name: str, output: tf.Tensor) -> tf.Tensor:
+        if not self.options.check_numbers or not output.dtype.is_floating:
+            return output
+        return tf.debugging.check_numerics(output, f"{name} holds NaN or infinity")
 
     def note_counts(self, total: tf.Tensor, kept: tf.Tensor, unknown: tf.Tensor) -> None:
         """Stores numbers of tokens [batch]: all, those that the model reads, and unknown ones."""

@@ -100,7 +100,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
     characters), [batch, words]. A word beyond the maximum length gets the label "".
     """
 
-    exit_kind = "tagging"
+    exit_kind, reports_by_text = "tagging", False
 
     def add_head(self, model) -> None:
         super().add_head(model)

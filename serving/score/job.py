@@ -17,7 +17,7 @@ import msgspec
 
 from serving.score.models import ModelSource, fingerprint, is_same, other_model, served_version, version_folder
 from serving.score.rows import Piece, check_fields, cut, find_files
-from serving.score.tables import FORMATS, JsonLines, Parquet, check_format
+from serving.score.tables import JsonLines, Parquet
 from serving.score.worker import ScoringWorker
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -35,14 +35,10 @@ def score(
     output_dir: str | os.PathLike,
     source: ModelSource,
     *,
-    fields: tuple[str, ...] = (),
-    outputs: tuple[str, ...] = (),
-    keep: tuple[str, ...] = (),
-    format: str = "jsonl",
-    max_batch_tokens: int = 2048,
     workers: int = 1,
     runner: str = "local",
     overwrite: bool = False,
+    **request: Any,
 ) -> dict[str, Any]:
     """Runs a model on the rows of files, and writes a table of answers for each file.
 
@@ -50,14 +46,10 @@ def score(
         patterns: comma-separated globs of .jsonl or plain text, a row per line.
         output_dir: for tables, manifest and the list of bad rows.
         source: the model.
-        fields: JSON fields, one for each of the model's inputs; (): named like the inputs.
-        outputs: outputs to write; (): the task's defaults.
-        keep: fields of JSON rows to copy.
-        format: "jsonl" or "parquet".
-        max_batch_tokens: estimated tokens per batch.
         workers: processes, each with the model.
         runner: "local" or "ray".
         overwrite: removes another job's answers.
+        **request: attributes of ScoringWorker.
 
     Returns:
         The manifest: `rows` and `bad_rows` (counts), `tables` (names by input file), the model and the request.
@@ -66,8 +58,8 @@ def score(
         UserError: the input is bad, the folder has another job's answers, or the model does not fit.
     """
     paths = find_files(patterns)
-    names = table_names(paths, FORMATS[format].suffix)
-    check_format(format)
+    worker = ScoringWorker(source, **request)
+    names = table_names(paths, worker.table({}).suffix)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
         files.remove_unfinished(folder)
@@ -75,7 +67,7 @@ def score(
         records = [record for record in (finished, begun) if record]
         check_targets(folder, names, paths, records)
         source, parts = _settled(source, None if overwrite else begun), Parts(folder)
-        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, parts)
+        worker = dataclasses.replace(worker, source=source, parts=parts)
         job = _described(paths, worker)
         described = worker.describe() if source.target else {"sample": {}}
         others = [
@@ -97,7 +89,7 @@ def score(
         with RUNNERS[runner](worker, workers) as run:
             if not source.target:
                 (_, described), *_ = run([(0, "describe", ())], small=True)
-            check_fields(pieces, fields or described["inputs"])
+            check_fields(pieces, worker.fields or described["inputs"])
             for record in others:
                 remove_answers(folder, record)
             record = {"job": job, "tables": names, "sample": described["sample"]}
@@ -107,7 +99,7 @@ def score(
             parts.claim(record)
             begin = time.monotonic()
             new = _answer(parts, pieces, described, run)
-        manifest = _publish(parts, pieces, record, FORMATS[format](described["outputs"], keep))
+        manifest = _publish(parts, pieces, record, worker.table(described["outputs"]))
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
         print(_truncation(manifest))
@@ -129,9 +121,7 @@ def _described(paths: list[Path], worker: ScoringWorker) -> dict[str, Any]:
         "model": named if source.target else fingerprint(Path(source.model)),
         "signature": source.signature,
         **({"options": dict(source.options)} if source.options else {}),
-        "fields": list(worker.fields),
-        "outputs": list(worker.outputs),
-        "keep": list(worker.keep),
+        **{name: list(getattr(worker, name)) for name in ("fields", "outputs", "keep")},
         "format": worker.format,
         "max_batch_tokens": worker.max_batch_tokens,
         "piece_bytes": PIECE_BYTES,
