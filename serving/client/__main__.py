@@ -76,16 +76,11 @@ def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
         if not equals or name not in signature.inputs:
             raise UserError(f"--input={item} is not NAME=VALUE of an input; the model takes {signature}")
         values.setdefault(name, []).append(_read_value(item, value, signature.inputs[name].dtype))
-    if missing := [name for name in signature.inputs if name not in values]:
-        raise UserError(f"--input={missing[0]}=... must be given; the model takes {signature}")
     rows = {name: [row] if len(signature.inputs[name].shape or ()) > 1 else row for name, row in values.items()}
     count = max(map(len, rows.values()))
-    for name, row in rows.items():
-        if len(row) not in (1, count):
-            raise UserError(f"--input={name}=... is given {len(row)} times, another input {count} times")
     return {
-        name: np.array(value * (count if len(value) == 1 else 1), numpy_type(signature.inputs[name].dtype))
-        for name, value in rows.items()
+        name: np.array(row * count if len(row) == 1 else row, numpy_type(signature.inputs[name].dtype))
+        for name, row in rows.items()
     }
 
 

@@ -16,14 +16,13 @@ from serving.exportable.inputs import (
     PREDICT,
     ExportSignature,
     FollowingBatch,
-    IdsFormats,
     InputFormat,
     InputFormats,
     examples_of_strings,
     ids_formats,
     specs,
 )
-from serving.exportable.samples import Arrays, as_array, model_features, row_of, whole_words
+from serving.exportable.samples import Arrays, as_array, model_features, row_of, trial_texts
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder, onednn
 from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
@@ -165,9 +164,9 @@ class Exportable(tf.Module, abc.ABC):
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Returns the model's outputs by name; the batch is their first axis."""
 
-    @abc.abstractmethod
     def lite_answer(self, batch: TokenBatch, **more: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of a LiteRT file, numbers alone; `more` are its inputs in `lite_inputs`."""
+        return self.answer(batch)
 
     @abc.abstractmethod
     def lite_description(self) -> Answer:
@@ -184,8 +183,7 @@ class Exportable(tf.Module, abc.ABC):
 
     def lite_texts(self, tokenizer: Tokenizer) -> list[str]:
         """Returns three texts to try a LiteRT file with."""
-        words = [str(word) for word in whole_words(tokenizer, 12)]
-        return [" ".join(words), "Café 2,000 (two)", words[0].upper()]
+        return trial_texts(tokenizer)
 
     def lite_row(self, framer: Framer, *texts: str) -> Arrays:
         """Returns a LiteRT file's inputs for one text, or for a pair."""
@@ -271,23 +269,21 @@ class Exportable(tf.Module, abc.ABC):
         by_text = {
             name: self._completed(one, self.reports_by_text, True) for name, one in self.text_signatures().items()
         }
+        decode = ExportSignature(lambda **inputs: {"text": self.decoder(**inputs)}, _DECODED)
         others = {name: by_ids[name] for name in ("stateful",) if name in by_ids}
-        return by_text | {"ids": by_ids["serving_default"], "decode": ExportSignature(self.decode, _DECODED)} | others
+        return by_text | {"ids": by_ids["serving_default"], "decode": decode} | others
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
         formats = self.ids_formats
-        default = formats.pair if self.takes_pairs else formats.single
-        table = self.answers(InputFormats(default, formats.single, formats.pair, formats.examples)) | {
-            "masked": formats.masked.to(self.answer),
-            "int64": formats.int64.to(self.answer),
-        }
+        table = self.answers(formats)
+        table |= {"masked": formats.masked.to(self.answer), "int64": formats.int64.to(self.answer)}
         if (specs := self.encoder.specs) and self.rows_are_answers:
             table["stateful"] = formats.pair.to(self.answer_with_memory, specs)
         return table
 
     @property
-    def ids_formats(self) -> IdsFormats:
-        return ids_formats(self.encoder.config.spec.last_token)
+    def ids_formats(self) -> InputFormats:
+        return ids_formats(self.encoder.config.spec.last_token, bool(self.takes_pairs))
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
         """Returns the column of each row's [CLS], int32 [batch]."""
@@ -320,9 +316,6 @@ class Exportable(tf.Module, abc.ABC):
         """
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
-
-    def decode(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
         """Returns the signatures that exports of ids and of texts share."""

@@ -89,9 +89,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def answer(self, batch: TokenBatch):
         return self.vectors(self.encode(batch), batch)
 
-    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
-        return self.answer(batch)
-
     lite_takes_pairs = False
 
     def lite_row(self, framer, *texts):
