@@ -23,7 +23,7 @@ class ExportSettings(CheckedSettings):
         "Model": "inputs tokenizer max_seq_length version depth",
         "Speed": "engine compute merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
-        "Output": "warm_up_lengths check check_numbers",
+        "Output": "warm_up_lengths check",
     }
 
     model: str = setting(
@@ -65,9 +65,6 @@ class ExportSettings(CheckedSettings):
         False,
         help="store each layer's weights with its low-rank part added: faster, and a larger file; for models that "
         "compress wrote with --lora_rank",
-    )
-    check_numbers: bool = setting(
-        False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
     )
     other_cpu: bool = setting(
         False, help="write bfloat16 for another CPU, if this one does not support it; the result is not tested"
@@ -116,7 +113,7 @@ class ExportSettings(CheckedSettings):
 
 
 _OF_SAVED_MODELS = (
-    "other_cpu", "calibration_text", "exit_rule", "check_numbers", "warm_up_lengths", "warm_up_signatures",
+    "other_cpu", "calibration_text", "exit_rule", "warm_up_lengths", "warm_up_signatures",
 )  # fmt: skip
 
 # Those that `albert_tf.load` has answered.

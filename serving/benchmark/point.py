@@ -30,25 +30,23 @@ _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 @dataclass(frozen=True)
 class Probe:
-    """Results before the load: the first answer to each request, and the times of the first two calls."""
+    """Results before the load: the first answer to each request, and the time of the first call."""
 
     replies: list[bytes]
     first_ms: float
-    second_ms: float
 
 
 def probe(client: Client, workload: Workload) -> Probe:
     """Sends each request once; raises ServingError if a request fails."""
     stub = client.raw_stub(protos.PREDICT)
-    replies, times = [], []
+    replies, begin, first_ms = [], time.perf_counter(), None
     for request in workload.requests:
-        begin = time.perf_counter()
         try:
             replies.append(stub(request, timeout=client.timeout_s))
         except grpc.RpcError as error:
             raise ServingError.of(error, client.connection.target) from None
-        times.append((time.perf_counter() - begin) * 1000)
-    return Probe(replies, *times[:2])
+        first_ms = first_ms or (time.perf_counter() - begin) * 1000
+    return Probe(replies, first_ms)
 
 
 def measure(driver: Driver, workload: Workload, load: Load, first: Probe, settings: BenchmarkSettings) -> dict:
@@ -68,7 +66,6 @@ def measure(driver: Driver, workload: Workload, load: Load, first: Probe, settin
         "clients": load.clients,
         "rate": load.rate,
         "first_call_ms": first.first_ms,
-        "second_call_ms": first.second_ms,
         **summary(samples, load, workload.batch, settings.bound_ms),
         "in_process": None,
     }

@@ -55,7 +55,6 @@ class ExportOptions:
     max_query_length: int = 64
     num_choices: int = 4
     dimensions: int = 0
-    check_numbers: bool = False
 
 
 # The kinds of exportable by the class of the model; each names its models where it is defined.
@@ -345,7 +344,7 @@ class Exportable(tf.Module, abc.ABC):
         return self.encoder.reports | self.encoder.specs.keys()
 
     def _completed(self, signature: ExportSignature, reports: bool, counts: bool = False) -> ExportSignature:
-        """Adds the encoder's reports and the texts' token counts to the outputs, and checks numbers if asked to."""
+        """Adds the encoder's reports and the texts' token counts to the outputs."""
         if signature.method != PREDICT:
             reports = counts = False
 
@@ -357,14 +356,9 @@ class Exportable(tf.Module, abc.ABC):
             # A single output REST returns without a name.
             if counts and len(answers) > 1:
                 answers |= self._solved.counts
-            return {name: self._in_range(name, output) for name, output in answers.items()}
+            return answers
 
         return signature._replace(function=function)
-
-    def _in_range(self, name: str, output: tf.Tensor) -> tf.Tensor:
-        if not self.options.check_numbers or not output.dtype.is_floating:
-            return output
-        return tf.debugging.check_numerics(output, f"{name} holds NaN or infinity")
 
     def note_counts(self, total: tf.Tensor, kept: tf.Tensor, unknown: tf.Tensor) -> None:
         """Stores numbers of tokens [batch]: all, those that the model reads, and unknown ones."""
