@@ -17,7 +17,7 @@ from absl import flags
 import serving
 from serving import start
 from serving.lite.start import LightStartSettings
-from serving.litert import agreement
+from serving.litert import writing
 from serving.start import StartSettings
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
@@ -87,7 +87,7 @@ def test_the_engine_is_chosen_by_rule_and_said(
     monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
     monkeypatch.setattr(start, "_loaded", load)
     monkeypatch.setattr(start, "_write", lambda loaded, asked: start.export(asked))
-    monkeypatch.setattr(agreement, "agrees", lambda loaded, version: near)
+    monkeypatch.setattr(writing, "agrees", lambda loaded, version: near)
     settings = dataclasses.replace(settings, engine="auto", compute=compute)
     for _ in range(2):
         start.find_servable(settings)
