@@ -65,20 +65,21 @@ def test_a_model_is_exported_once(settings, tmp_path):
     assert len(exports) == 3
 
 
-@pytest.mark.parametrize(
-    ("real", "compute", "lacks", "near", "exported", "said"),
-    [
-        (True, "auto", "", True, ["tensorflow auto"], "serving a SavedModel: tensorflow_model_server is installed;"),
-        (False, "bfloat16", "", True, ["tensorflow bfloat16"], "serving a SavedModel: LiteRT has no bfloat16; "),
-        (False, "auto", "", True, ["litert int8"], "serving a LiteRT version, without TensorFlow: tensor"),
-        (False, "auto", "", False, ["litert int8", "litert float32"], "answers in 8 bits are not near enough"),
-        (False, "float32", "", False, ["litert float32"], "--engine=tensorflow serves a SavedModel"),
-        (False, "auto", "it halts", True, ["tensorflow auto"], "serving a SavedModel: it halts; "),
-    ],
-)  # fmt: skip
-def test_the_engine_is_chosen_by_rule_and_said(
-    settings, tmp_path, monkeypatch, capsys, real, compute, lacks, near, exported, said
-):
+# Whether the real server is installed, compute, what LiteRT lacks, whether 8 bits are near, exports, what is said.
+ENGINES = """
+true | "auto" | "" | true | ["tensorflow auto"] | "serving a SavedModel: tensorflow_model_server is installed;"
+false | "bfloat16" | "" | true | ["tensorflow bfloat16"] | "serving a SavedModel: LiteRT has no bfloat16; "
+false | "auto" | "" | true | ["litert int8"] | "serving a LiteRT version, without TensorFlow: tensor"
+false | "auto" | "" | false | ["litert int8", "litert float32"] | "answers in 8 bits are not near enough"
+false | "float32" | "" | false | ["litert float32"] | "--engine=tensorflow serves a SavedModel"
+false | "auto" | "it halts" | true | ["tensorflow auto"] | "serving a SavedModel: it halts; "
+"""
+
+
+@pytest.mark.parametrize("line", ENGINES.strip().splitlines())
+def test_the_engine_is_chosen_by_rule_and_said(settings, tmp_path, monkeypatch, capsys, line):
+    real, compute, lacks, near, exported, said = map(json.loads, line.split(" | "))
+
     def load(asked):
         if lacks:
             raise start.NeedsSavedModel(lacks)

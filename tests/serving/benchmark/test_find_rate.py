@@ -1,5 +1,7 @@
 """The search for the highest rate, on servers whose limit is known."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,22 +28,23 @@ def test_a_server_without_a_limit_or_that_never_meets_the_bound_ends_the_search(
     assert bracket(always) == (always[-1], None) and len(always) == 20
 
 
-@pytest.mark.parametrize(
-    ("within_bound", "kept_up", "errors", "limit"),
-    [
-        (0.995, True, {}, ""),
-        (0.989, True, {}, "latency"),
-        (0.995, False, {}, ""),
-        (0.5, False, {}, "generator"),
-        (0.5, True, {"UNAVAILABLE": 500}, "errors"),
-        (0.5, False, {"UNAVAILABLE": 500}, "errors"),
-        (0.5, True, {"UNAVAILABLE": 10}, "latency"),
-        # Too slow for the deadline is too slow.
-        (0.5, True, {"DEADLINE_EXCEEDED": 500}, "latency"),
-        (None, True, {}, "latency"),
-    ],
-)
-def test_judgement(within_bound, kept_up, errors, limit):
+# The share within the bound, whether the generator kept up, errors by status, and what is the limit.
+JUDGED = """
+0.995 | true | {} | ""
+0.989 | true | {} | "latency"
+0.995 | false | {} | ""
+0.5 | false | {} | "generator"
+0.5 | true | {"UNAVAILABLE": 500} | "errors"
+0.5 | false | {"UNAVAILABLE": 500} | "errors"
+0.5 | true | {"UNAVAILABLE": 10} | "latency"
+0.5 | true | {"DEADLINE_EXCEEDED": 500} | "latency"
+null | true | {} | "latency"
+"""
+
+
+@pytest.mark.parametrize("line", JUDGED.strip().splitlines())
+def test_judgement(line):
+    within_bound, kept_up, errors, limit = map(json.loads, line.split(" | "))
     counted = {status: {"count": count} for status, count in errors.items()}
     point = {"requests": 1000, "within_bound": within_bound, "generator": {"kept_up": kept_up}, "errors": counted}
     assert limit_of(point) == limit
