@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.manifest import COMPUTE
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
 
+# What matrix products are computed in.
+COMPUTE = ("float32", "bfloat16", "int8")
 _CALIBRATION_ROWS = 64
 
 

@@ -10,8 +10,6 @@ from tfrecords.base.files import check_format, read_json
 # What tensorflow_model_server looks for in a version's folder; with --prefer_tflite_model first for the latter.
 SAVED_MODEL, LITERT = "saved_model.pb", MODEL_FILE
 MANIFEST = "assets.extra/manifest.json"
-# What matrix products are computed in.
-COMPUTE = ("float32", "bfloat16", "int8")
 FORMAT_VERSION = 2
 _OBJECTS, _TEXTS = ("versions", "config", "export"), ("created",)
 

@@ -19,9 +19,10 @@ from typing import Any
 from albert_tf.choices import ALLOW_PICKLE_HELP
 from albert_tf.loading.hub import check_model as check_source
 from serving.export import ExportSettings, export
+from serving.export_settings import COMPUTE
 from serving.gateway.keys import Keys
 from serving.lite.start import PortSettings
-from serving.manifest import COMPUTE, FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
+from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder, whole_path, write_json
 from tfrecords.base.script import run_main, start_tensorflow

@@ -30,7 +30,8 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
     "threshold": lambda rows, shape: np.full(shape, 0.9),
     "truncate_left": lambda rows, shape: np.ones(shape),
     "skip_special_tokens": lambda rows, shape: np.ones(shape),
-    "masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2),
+    **dict.fromkeys(("masked_lm_positions", "positions"), lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)),
+    **dict.fromkeys(("allowed", "may_start"), lambda rows, shape: np.ones(rows)),
 }
 
 

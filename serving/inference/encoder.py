@@ -14,13 +14,13 @@ from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segm
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import BFLOAT16_NEEDS, can_run
+from serving.export_settings import COMPUTE
 from serving.inference import onednn
 from serving.inference.early_exit import exit_early
 from serving.inference.int8 import quantize_encoder
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
 from serving.inference.layers import ExportedEmbeddings, dense, norm
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
-from serving.manifest import COMPUTE
 from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import bfloat16_flags, has_only_avx2
 

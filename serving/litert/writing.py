@@ -8,8 +8,8 @@ import numpy as np
 
 from albert_tf.loaded import Loaded
 from serving.check import TOLERANCES, compare
-from serving.exportable import Exportable, ExportOptions
-from serving.exportable.samples import Arrays
+from serving.exportable import Exportable, ExportOptions, ExportSignature
+from serving.exportable.samples import Arrays, sample_inputs
 from serving.lite import description
 from serving.lite.description import Description, Limits, Trial
 from serving.lite.interpreters import Interpreters
@@ -46,7 +46,7 @@ def write_version(
     answer, rules = exportable.lite_description(), None
     if options.tokenizer is not None:
         rules = write_tokenizer(folder, options.tokenizer, with_offsets=answer.kind == "spans")
-    rows, interpreters = _random_rows(exportable), Interpreters(content)
+    rows, interpreters = _sample_rows(exportable), Interpreters(content)
     answers = _run(interpreters, rows)
     expected = [exportable.lite_expected(loaded.model, *asked) for asked in zip(rows, answers)]
     tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
@@ -107,20 +107,10 @@ def _trial(texts: tuple[str, ...], row: Arrays, answers: Arrays) -> Trial:
     )
 
 
-def _random_rows(exportable: Exportable) -> list[Arrays]:
-    config, random = exportable.encoder.config, np.random.default_rng(0)
-    longest = min(_LONGEST, exportable.options.max_seq_length)
-
-    def row(length: int) -> Arrays:
-        inputs = {"lengths": np.array([length], np.int32)}
-        below = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size, "positions": length}
-        for name, spec in input_specs(exportable).items():
-            if name not in inputs:
-                values = random.integers(0, below.get(name, 2), (1, length))
-                inputs[name] = values.astype(spec.dtype.as_numpy_dtype)
-        return inputs
-
-    return [row(int(length)) for length in np.linspace(longest, 3, _ROWS)]
+def _sample_rows(exportable: Exportable) -> list[Arrays]:
+    signature = ExportSignature(exportable.lite_answer, input_specs(exportable))
+    lengths = np.linspace(min(_LONGEST, exportable.options.max_seq_length), 3, _ROWS)
+    return [sample_inputs(exportable, signature, int(length)) for length in lengths]
 
 
 def _stacked(answers: list[Arrays]) -> Arrays:
