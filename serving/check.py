@@ -97,7 +97,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     expected = of_ids = exportable.shortened(expected_answers(model, calls[by_ids]))
     differences = compare(expected, answers[by_ids], tolerance)
     if texts:
-        framed = _framed(exportable, texts, pairs=len(calls["tokenize"]) == 2)
+        framed = row_of(exportable.framer.frame(*[exportable.check_tokens(texts)] * len(calls["tokenize"])))
         _require_ids(texts, framed, answers["tokenize"])
         if exportable.rows_are_answers:
             expected = exportable.shortened(expected_answers(model, framed))
@@ -185,11 +185,6 @@ def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
 
 def _scale(expected: np.ndarray) -> float:
     return max(1.0, float(np.max(np.abs(expected[expected > _LOWEST]))))
-
-
-def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
-    tokens = exportable.check_tokens(texts)
-    return row_of(exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])))
 
 
 def _require_ids(texts: list[str], framed: Arrays, answer: Arrays) -> None:

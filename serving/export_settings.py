@@ -102,9 +102,8 @@ class ExportSettings(CheckedSettings):
         super().__post_init__()
         if self.engine == "litert" and self.compute not in ("float32", "int8"):
             raise UserError(f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them")
-        for field in dataclasses.fields(self) if self.engine == "litert" else ():
-            if field.name in _OF_SAVED_MODELS and getattr(self, field.name) != field.default:
-                raise UserError(f"--{field.name} is for --engine=tensorflow; leave it out")
+        if self.engine == "litert" and (given := self.given(_OF_SAVED_MODELS)):
+            raise UserError(f"{given} is for --engine=tensorflow; leave it out")
         if self.other_cpu and self.compute != "bfloat16":
             raise UserError(f"--other_cpu is for --compute=bfloat16; {self.compute} is written on any CPU")
         if self.check and self.other_cpu:

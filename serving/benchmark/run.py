@@ -64,11 +64,7 @@ class Benchmark:
 
     def __init__(self, settings: BenchmarkSettings, report: dict[str, Any], stack: contextlib.ExitStack):
         self.settings, self.report, self.points = settings, report, report["points"]
-        which = {"version": settings.version or None, "label": settings.label or None}
-        client = Client(
-            settings.connection(), settings.model, **which, signature=settings.signature, timeout_s=settings.timeout_s
-        )
-        self._client = stack.enter_context(client)
+        self._client = client = stack.enter_context(Client(**settings.asked()))
         version, signatures = client.described()
         signature = client.signature_in(signatures)
         report["model"] = {"name": settings.model, "version": version, "signature": str(signature)}

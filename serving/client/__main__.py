@@ -12,7 +12,7 @@ import numpy as np
 
 from serving.client.client import Client
 from serving.client.messages import Arrays, Signature, plain, text_input
-from serving.client.settings import ConnectionSettings
+from serving.client.settings import ModelSettings
 from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -22,35 +22,20 @@ _HEADLINES = ("answer", "choice", "label", "labels", "value", "words")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientSettings(ConnectionSettings):
+class ClientSettings(ModelSettings):
     """The command's flags."""
 
-    model: str = setting("default", help="Name of the model.")
-    version: int | None = setting(None, help="Version of the model; absent: the newest.")
-    label: str | None = setting(None, help="Version label, instead of --version.")
-    signature: str = setting("serving_default", help="Signature to call.")
     text: tuple[str, ...] = setting((), help="Text to send; may be given several times.")
     ids: tuple[str, ...] = setting((), help="Token ids to send, comma-separated; may be given several times.")
     input: tuple[str, ...] = setting(
         (), help="NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
     )
-    timeout_s: float = setting(30.0, help="Seconds to wait for the answer, retries included.")
     json: bool = setting(False, help="Print the answer as JSON, one object a row.")
-
-    def client(self) -> Client:
-        return Client(
-            self.connection(),
-            self.model,
-            version=self.version,
-            label=self.label,
-            signature=self.signature,
-            timeout_s=self.timeout_s,
-        )
 
 
 def main(settings: ClientSettings) -> None:
     """Prints the answer or, without inputs, the model's description."""
-    with settings.client() as client:
+    with Client(**settings.asked()) as client:
         if sum(map(bool, (settings.text, settings.ids, settings.input))) > 1:
             raise UserError("--text, --ids and --input are given together; choose one of them")
         if settings.input:

@@ -170,8 +170,8 @@ def test_what_it_has_no_operations_for_is_refused_by_name(make_model, changes, w
     [
         ({"compute": "bfloat16"}, "--engine=litert computes in float32 or int8, not in bfloat16"),
         ({"compute": "auto"}, "--engine=litert computes in float32 or int8, not in auto"),
-        ({"warm_up_lengths": "8"}, "--warm_up_lengths is for --engine=tensorflow"),
-        ({"calibration_text": "lines.txt"}, "--calibration_text is for --engine=tensorflow"),
+        ({"warm_up_lengths": "8"}, "--warm_up_lengths=8 is for --engine=tensorflow"),
+        ({"calibration_text": "lines.txt"}, "--calibration_text=lines.txt is for --engine=tensorflow"),
     ],
 )
 def test_flags_of_saved_models_are_refused(settings, message):
