@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from serving.exportable import Exportable
 from serving.exportable.base import KINDS, exported_part
-from serving.exportable.samples import Arrays, model_features, sample_inputs, whole_words
+from serving.exportable.samples import Arrays, model_features, row_of, sample_inputs, trial_texts
 from serving.inference import ExitRule
 from serving.run_saved_model import run_calls
 from tfrecords.base.errors import UserError, first_line
@@ -90,7 +90,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
         UserError: The version does not load, or differs by more than rounding explains.
     """
     by_ids = "serving_default" if exportable.framer is None else "ids"
-    texts = [] if exportable.framer is None else _texts(exportable)
+    texts = [] if exportable.framer is None else [*trial_texts(exportable.options.tokenizer), ""]
     calls = _calls(exportable, by_ids, texts)
     try:
         answers = dict(zip(calls, run_calls(version, list(calls.items()))))
@@ -100,7 +100,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     expected = of_ids = exportable.shortened(expected_answers(model, calls[by_ids]))
     differences = compare(expected, answers[by_ids], tolerance)
     if texts:
-        framed = _framed(exportable, texts, pairs=len(calls["tokenize"]) == 2)
+        framed = row_of(exportable.framer.frame(*[exportable.check_tokens(texts)] * len(calls["tokenize"])))
         _require_ids(texts, framed, answers["tokenize"])
         if exportable.rows_are_answers:
             expected = exportable.shortened(expected_answers(model, framed))
@@ -188,18 +188,6 @@ def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
 
 def _scale(expected: np.ndarray) -> float:
     return max(1.0, float(np.max(np.abs(expected[expected > _LOWEST]))))
-
-
-def _texts(exportable: Exportable) -> list[str]:
-    words = [str(word) for word in whole_words(exportable.options.tokenizer, 12)]
-    return [" ".join(words), "Café 2,000 (two)", "", words[0].upper()]
-
-
-def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
-    tokens = exportable.check_tokens(texts)
-    batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
-    arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
-    return {name: value.numpy() for name, value in arrays.items()}
 
 
 def _require_ids(texts: list[str], framed: Arrays, answer: Arrays) -> None:

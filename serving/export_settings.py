@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.choices import COMPUTE
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
 
+# What matrix products are computed in.
+COMPUTE = ("float32", "bfloat16", "int8")
 _CALIBRATION_ROWS = 64
 
 
@@ -23,7 +24,7 @@ class ExportSettings(CheckedSettings):
         "Model": "inputs tokenizer max_seq_length version depth",
         "Speed": "engine compute merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
-        "Output": "warm_up_lengths check check_numbers",
+        "Output": "warm_up_lengths check",
     }
 
     model: str = setting(
@@ -66,9 +67,6 @@ class ExportSettings(CheckedSettings):
         help="store each layer's weights with its low-rank part added: faster, and a larger file; for models that "
         "compress wrote with --lora_rank",
     )
-    check_numbers: bool = setting(
-        False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
-    )
     other_cpu: bool = setting(
         False, help="write bfloat16 for another CPU, if this one does not support it; the result is not tested"
     )
@@ -104,9 +102,8 @@ class ExportSettings(CheckedSettings):
         super().__post_init__()
         if self.engine == "litert" and self.compute not in ("float32", "int8"):
             raise UserError(f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them")
-        for field in dataclasses.fields(self) if self.engine == "litert" else ():
-            if field.name in _OF_SAVED_MODELS and getattr(self, field.name) != field.default:
-                raise UserError(f"--{field.name} is for --engine=tensorflow; leave it out")
+        if self.engine == "litert" and (given := self.given(_OF_SAVED_MODELS)):
+            raise UserError(f"{given} is for --engine=tensorflow; leave it out")
         if self.other_cpu and self.compute != "bfloat16":
             raise UserError(f"--other_cpu is for --compute=bfloat16; {self.compute} is written on any CPU")
         if self.check and self.other_cpu:
@@ -116,7 +113,7 @@ class ExportSettings(CheckedSettings):
 
 
 _OF_SAVED_MODELS = (
-    "other_cpu", "calibration_text", "exit_rule", "check_numbers", "warm_up_lengths", "warm_up_signatures",
+    "other_cpu", "calibration_text", "exit_rule", "warm_up_lengths", "warm_up_signatures",
 )  # fmt: skip
 
 # Those that `albert_tf.load` has answered.

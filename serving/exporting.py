@@ -196,7 +196,7 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
             "published vocabulary beside it; give --tokenizer=FILE"
         )
-    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions", "check_numbers")
+    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions")
     return ExportOptions(
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,

@@ -18,8 +18,8 @@ from typing import Any
 
 from albert_tf.choices import ALLOW_PICKLE_HELP
 from albert_tf.loading.hub import check_model as check_source
-from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
+from serving.export_settings import COMPUTE
 from serving.gateway.keys import Keys
 from serving.lite.start import PortSettings
 from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
@@ -123,7 +123,7 @@ def _export(settings: StartSettings, base: Path, engine: str) -> None:
     loaded = _loaded(asked)
     version = _write(loaded, asked)
     if settings.compute == "auto":
-        from serving.litert.agreement import agrees
+        from serving.litert.writing import agrees
 
         if not agrees(loaded, version):
             print("answers in 8 bits are not near enough: exporting in float32", file=sys.stderr)

@@ -28,7 +28,7 @@ from albert_tf.training.loop.run_folder import History
 from serving.gateway.keys import Keys
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.status import StatusError
-from serving.score.folder import read_records
+from serving.score.job import read_records
 from tests.albert_tf.tiny import KINDS, small
 from tfrecords.base import files
 from tfrecords.base.errors import UserError

@@ -4,10 +4,9 @@ python -m serving.benchmark --target=127.0.0.1:8500 --model=sst2 --output_dir=re
 python -m serving.benchmark --target=127.0.0.1:8500 --model=sst2 --find_rate --bound_ms=100
 """
 
-from serving.benchmark.report import write_report
+from serving.benchmark.report import console_text, write_report
 from serving.benchmark.run import INTERRUPTED, run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
-from serving.benchmark.table import console_text
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main

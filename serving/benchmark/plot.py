@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from serving.benchmark.table import title
 from tfrecords.base.plotting import fonts_for, wrapped
 
 _MARKERS = {"p50": "o", "p90": "s", "p99": "^", "max": "|"}
@@ -20,9 +19,10 @@ def plot_latency(report: dict[str, Any]) -> bytes:
     ]
     # The best trial of a search is a point as well.
     points = list({point["name"]: point for point in (*trials, *report["points"])}.values())
+    title = f"{report['model']['name']}, version {report['model']['version']}"
     names = [wrapped(point["name"], 60) for point in points]
     places = np.arange(len(points))
-    with fonts_for([title(report), *names]):
+    with fonts_for([title, *names]):
         figure = Figure(figsize=(8, 1.5 + 0.3 * len(points)), layout="constrained")
         axes = figure.subplots()
         for name, marker in _MARKERS.items():
@@ -32,7 +32,7 @@ def plot_latency(report: dict[str, Any]) -> bytes:
             axes.plot(_values(inside, "p50"), places, "x", label="p50 in process")
         if bound := report["settings"]["bound_ms"]:
             axes.axvline(bound, color="gray", linestyle=":", label="bound")
-        axes.set(xlabel="latency, ms", xscale="log", title=title(report))
+        axes.set(xlabel="latency, ms", xscale="log", title=title)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import grpc
 import numpy as np
 
-from serving.benchmark import answers, statistics
-from serving.benchmark.load import LONGEST_STRETCH, LoadShare, Samples, due_times
+from serving.benchmark.load import Driver, Load, Samples
+from serving.benchmark.percentiles import stability, summarise
 from serving.benchmark.settings import BenchmarkSettings
-from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
 from serving.client.errors import ServingError
@@ -20,87 +19,44 @@ from serving.wire import protos
 BUSY_SHARE = 0.9
 # The generator has fallen behind when more than this share of its sends, and more than one, left later than
 # LAG_LIMIT_MS after they were due and later than a tenth of the median latency.
-LAGGING_SHARE = 0.01
-LAG_LIMIT_MS = 1.0
-LAG_OF_MEDIAN = 0.10
+LAGGING_SHARE, LAG_LIMIT_MS, LAG_OF_MEDIAN = 0.01, 1.0, 0.10
 # With a larger share of failures, percentiles of the answers do not describe the load.
 FAILED_SHARE = 0.01
 # Parts of a run that are compared to judge its stability. Fewer for a slow model: each needs so many answers that a
 # steady server hardly ever leaves one with half of them, nor with too few for its median.
-_MOST_WINDOWS = 10
-_SAMPLES_A_WINDOW = 40
+_MOST_WINDOWS, _SAMPLES_A_WINDOW = 10, 40
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 @dataclass(frozen=True)
-class Load:
-    """A closed loop of `clients`, or an open loop with `rate` requests per second.
-
-    It goes on past --seconds until it has `least_requests`, by default enough for a median.
-    """
-
-    arrival: str
-    clients: int | None = None
-    rate: float | None = None
-    least_requests: int = statistics.samples_needed(50.0)
-
-    @property
-    def name(self) -> str:
-        if self.arrival == "closed":
-            return f"closed loop, {self.clients} client{'s' if self.clients > 1 else ''}"
-        return f"open loop, {self.arrival} {self.rate:.4g}/s"
-
-    def share(self, workload: Workload, first: "Probe", timeout_s: float, seconds: float, least: int) -> LoadShare:
-        """Returns the load of one run."""
-        due = None
-        if self.rate:
-            seconds = min(max(seconds, least / self.rate), LONGEST_STRETCH * seconds)
-            due = due_times(self.arrival, self.rate, seconds)
-        return LoadShare(
-            workload.requests,
-            first.replies,
-            timeout_s,
-            start=0.0,
-            seconds=seconds,
-            clients=self.clients or 0,
-            due=due,
-            least_requests=least,
-            item_step=self.clients or 1,
-        )
-
-
-@dataclass(frozen=True)
 class Probe:
-    """Results before the load: the first answer to each request, and the times of the first two calls."""
+    """Results before the load: the first answer to each request, and the time of the first call."""
 
     replies: list[bytes]
     first_ms: float
-    second_ms: float
 
 
 def probe(client: Client, workload: Workload) -> Probe:
     """Sends each request once; raises ServingError if a request fails."""
     stub = client.raw_stub(protos.PREDICT)
-    replies, times = [], []
+    replies, begin, first_ms = [], time.perf_counter(), None
     for request in workload.requests:
-        begin = time.perf_counter()
         try:
             replies.append(stub(request, timeout=client.timeout_s))
         except grpc.RpcError as error:
             raise ServingError.of(error, client.connection.target) from None
-        times.append((time.perf_counter() - begin) * 1000)
-    return Probe(replies, *times[:2])
+        first_ms = first_ms or (time.perf_counter() - begin) * 1000
+    return Probe(replies, first_ms)
 
 
-def measure(workers: Workers, workload: Workload, load: Load, first: Probe, settings: BenchmarkSettings) -> dict:
+def measure(driver: Driver, workload: Workload, load: Load, first: Probe, settings: BenchmarkSettings) -> dict:
     """Measures one workload under one load (docs/reference/benchmark_report.md)."""
     name = f"{workload.name}, {load.name}"
     print(f"measuring {name}", file=sys.stderr)
     if settings.warmup_seconds > 0:
-        workers.run(load.share(workload, first, settings.timeout_s, settings.warmup_seconds, 0))
-    share = load.share(workload, first, settings.timeout_s, settings.seconds, load.least_requests)
-    samples = workers.run(share)
-    figures = summary(samples, share, workload.batch, settings.bound_ms)
+        warm_up = Load(load.arrival, load.clients, load.rate, least_requests=0)
+        driver.run(warm_up, workload.requests, settings.warmup_seconds, settings.timeout_s)
+    samples = driver.run(load, workload.requests, settings.seconds, settings.timeout_s)
     return {
         "name": name,
         "length": workload.length,
@@ -110,50 +66,43 @@ def measure(workers: Workers, workload: Workload, load: Load, first: Probe, sett
         "clients": load.clients,
         "rate": load.rate,
         "first_call_ms": first.first_ms,
-        "second_call_ms": first.second_ms,
-        **figures,
-        **answers.check(samples.differing, first.replies, figures["answered"]),
+        **summary(samples, load, workload.batch, settings.bound_ms),
         "in_process": None,
     }
 
 
-def summary(samples: Samples, share: LoadShare, batch: int, bound_ms: float) -> dict:
+def summary(samples: Samples, load: Load, batch: int, bound_ms: float) -> dict:
     """Returns a point's figures, its validity and stability."""
-    latencies = samples.latencies_ms
+    latencies, is_open = samples.latencies_ms, load.rate is not None
     good = samples.code == 0
     answered, requests = int(good.sum()), len(good)
     # An open loop lasts as long as its schedule, even when nothing was due at its end.
-    elapsed = max(float(samples.done.max(initial=0.0, where=good)), share.seconds)
-    silence = statistics.longest_silence(samples.due, samples.done, good)
-    stalled = statistics.is_stall(silence, latencies[good])
-    verdict = statistics.stability(split_windows(samples, max(min(_MOST_WINDOWS, answered // _SAMPLES_A_WINDOW), 1)))
-    if stalled:
-        verdict = statistics.Stability(
-            False, f"nobody was answered for {silence.seconds:.1f} s, from {silence.began:.1f} s on"
-        )
-    behind = ["the generator fell behind"] * (share.due is not None and fell_behind(samples))
+    elapsed = max(float(samples.done.max(initial=0.0, where=good)), samples.seconds)
+    stable, reason = stability(split_windows(samples, max(min(_MOST_WINDOWS, answered // _SAMPLES_A_WINDOW), 1)))
+    behind = ["the generator fell behind"] * (is_open and fell_behind(samples))
     behind += ["the generator ran out of CPU"] * bool(requests and samples.cpu_share >= BUSY_SHARE)
     reasons = _failures(requests, answered) + behind
     in_bound = good & (latencies <= bound_ms)
-    sending = max(share.seconds, float(samples.sent.max(initial=0.0)))
+    sending = max(samples.seconds, float(samples.sent.max(initial=0.0)))
     return {
-        "latency_ms": statistics.summarise(latencies[good]),
+        "latency_ms": summarise(latencies[good]),
         "requests": requests,
         "answered": answered,
         "seconds": elapsed,
         "requests_per_second": answered / elapsed,
         "examples_per_second": answered * batch / elapsed,
-        "offered_per_second": None if share.due is None else requests / sending,
+        "offered_per_second": requests / sending if is_open else None,
         "goodput_per_second": float(in_bound.sum()) / elapsed if bound_ms else None,
         "within_bound": float(in_bound.mean()) if bound_ms and requests else None,
-        "errors": _count_errors(samples),
+        "errors": {
+            _STATUS_NAMES[code]: {"count": int((samples.code == code).sum()), "first_s": first_s, "message": message}
+            for code, (first_s, message) in sorted(samples.failures.items())
+        },
         "generator": {"cpu_share": samples.cpu_share, "kept_up": not behind},
         "valid": not reasons,
         "invalid_because": reasons,
-        "longest_silence_s": silence.seconds,
-        "stalled": stalled,
-        "stable": verdict.stable,
-        "stability": verdict.reason,
+        "stable": stable,
+        "stability": reason,
     }
 
 
@@ -179,11 +128,3 @@ def fell_behind(samples: Samples) -> bool:
     limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies)) if len(latencies) else 0.0)
     late = int(((samples.sent - samples.due) * 1000 > limit).sum())
     return late > max(1, LAGGING_SHARE * len(samples.due))
-
-
-def _count_errors(samples: Samples) -> dict[str, dict]:
-    errors = {}
-    for code, (first_s, message) in sorted(samples.failures.items()):
-        count = int((samples.code == code).sum())
-        errors[_STATUS_NAMES[code]] = {"count": count, "first_s": first_s, "message": message}
-    return errors

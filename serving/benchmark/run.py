@@ -10,12 +10,13 @@ from typing import Any
 
 import grpc
 
-from serving.benchmark import answers, find_rate
-from serving.benchmark.point import Load, Probe, measure, probe
+from serving.benchmark import find_rate
+from serving.benchmark.in_process import InProcess, agree, read
+from serving.benchmark.load import Driver, Load
+from serving.benchmark.percentiles import samples_needed
+from serving.benchmark.point import Probe, measure, probe
 from serving.benchmark.report import environment
 from serving.benchmark.settings import BenchmarkSettings
-from serving.benchmark.statistics import samples_needed
-from serving.benchmark.workers import InProcess, Workers
 from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
@@ -31,8 +32,7 @@ _REFUSALS = (
     grpc.StatusCode.INTERNAL,
 )
 # A search starts at this share of the throughput of a closed loop of this many clients.
-_SEARCH_CLIENTS = 4
-_SEARCH_START = 0.5
+_SEARCH_CLIENTS, _SEARCH_START = 4, 0.5
 # Attempts at a rate before the search assumes that the generator is the limit.
 _GENERATOR_TRIES = 2
 # A search stops at the rate with this number of arrivals in --seconds.
@@ -49,57 +49,33 @@ def run_benchmark(settings: BenchmarkSettings) -> dict[str, Any]:
     Raises:
         UserError: The server or the model cannot be reached, or nothing could be measured.
     """
-    described = environment()
+    report: dict[str, Any] = {"target": settings.target, "settings": asdict(settings), "environment": environment()}
+    report |= {"points": [], "found_rates": [], "skipped": [], "ended_early": None}
     with contextlib.ExitStack() as stack:
-        benchmark = Benchmark(settings, stack)
-        benchmark.measure_all()
-    if not benchmark.points:
-        refused = benchmark.skipped[0]
+        Benchmark(settings, report, stack).measure_all()
+    if not report["points"]:
+        refused = report["skipped"][0]
         raise UserError(f"nothing could be measured; {refused['name']}: {refused['reason']}")
-    benchmark.model["versions"] = sorted({version for point in benchmark.points for version in point["versions"]})
-    return {
-        "target": settings.target,
-        "model": benchmark.model,
-        "settings": asdict(settings),
-        "environment": described,
-        "load_average_1min_at_end": round(os.getloadavg()[0], 2),
-        "points": benchmark.points,
-        "found_rates": benchmark.found_rates,
-        "skipped": benchmark.skipped,
-        "ended_early": benchmark.ended_early,
-    }
+    return report | {"load_average_1min_at_end": round(os.getloadavg()[0], 2)}
 
 
 class Benchmark:
-    """One server's measurement; results go to `points`, `found_rates` and `skipped`."""
+    """One server's measurement; results go to the `report`."""
 
-    def __init__(self, settings: BenchmarkSettings, stack: contextlib.ExitStack):
-        self.settings = settings
-        self.points: list[dict] = []
-        self.found_rates: list[dict] = []
-        self.skipped: list[dict] = []
-        self.ended_early: str | None = None
-        self._client = stack.enter_context(
-            Client(
-                settings.connection(),
-                settings.model,
-                version=settings.version or None,
-                label=settings.label or None,
-                signature=settings.signature,
-                timeout_s=settings.timeout_s,
-            )
-        )
-        version, signatures = self._client.described()
-        signature = self._client.signature_in(signatures)
-        self.model: dict[str, Any] = {"name": settings.model, "version": version, "signature": str(signature)}
-        self._maker = WorkloadMaker(self._client, signature, settings.text_file, settings.tokenizer)
+    def __init__(self, settings: BenchmarkSettings, report: dict[str, Any], stack: contextlib.ExitStack):
+        self.settings, self.report, self.points = settings, report, report["points"]
+        self._client = client = stack.enter_context(Client(**settings.asked()))
+        version, signatures = client.described()
+        signature = client.signature_in(signatures)
+        report["model"] = {"name": settings.model, "version": version, "signature": str(signature)}
+        self._maker = WorkloadMaker(client, signature, settings.text_file, settings.tokenizer)
         self._in_process = None
         if path := settings.in_process:
             self._in_process = stack.enter_context(InProcess(path, settings.signature))
             size = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
             loaded = {"path": path, "megabytes": size / 1e6, "load_seconds": self._in_process.load_seconds}
-            self.model["in_process"] = loaded
-        self._workers = stack.enter_context(Workers(settings.connection(), settings.processes))
+            report["model"]["in_process"] = loaded
+        self._driver = stack.enter_context(contextlib.closing(Driver(settings.connection())))
 
     def measure_all(self) -> None:
         lengths = [None] if self.settings.mixed else self.settings.numbers("lengths")
@@ -110,7 +86,7 @@ class Benchmark:
             if not self.points:
                 raise
             stop_insisting()
-            self.ended_early = str(error) or INTERRUPTED
+            self.report["ended_early"] = str(error) or INTERRUPTED
 
     def _measure_workload(self, length: int | None, batch: int) -> None:
         try:
@@ -123,7 +99,7 @@ class Benchmark:
             if length is None or (isinstance(error, ServingError) and error.code not in _REFUSALS):
                 raise
             name = f"{length} {self._maker.unit} x {batch}"
-            self.skipped.append({"name": name, "length": length, "reason": str(error)})
+            self.report["skipped"].append({"name": name, "length": length, "reason": str(error)})
             return
         first_point = len(self.points)
         if self.settings.find_rate:
@@ -137,37 +113,49 @@ class Benchmark:
                 point["in_process"] = in_process
 
     def _measure(self, workload: Workload, load: Load, first: Probe) -> dict:
-        return measure(self._workers, workload, load, first, self.settings)
+        return measure(self._driver, workload, load, first, self.settings)
 
     def _search(self, workload: Workload, first: Probe) -> None:
         closed = self._measure(workload, Load("closed", clients=_SEARCH_CLIENTS), first)
         require_alive(closed)
         lowest = _LEAST_ARRIVALS / self.settings.seconds
         first_rate = max(_SEARCH_START * closed["requests_per_second"], lowest)
-        trials: list[find_rate.Trial] = []
+
+        def trial(rate: float) -> dict:
+            load = Load("poisson", rate=rate, least_requests=samples_needed(99.0))
+            for _ in range(_GENERATOR_TRIES):
+                point = self._measure(workload, load, first)
+                point["limit"] = find_rate.limit_of(point)
+                if point["limit"] != "generator":
+                    break
+            return point
+
+        trials: list[dict] = []
         try:
-            while (rate := find_rate.next_rate(trials, first_rate, lowest)) is not None:
-                load = Load("poisson", rate=rate, least_requests=samples_needed(99.0))
-                for _ in range(_GENERATOR_TRIES):
-                    trial = find_rate.judge(self._measure(workload, load, first))
-                    if trial.limit != "generator":
-                        break
-                trials.append(trial)
-                require_alive(trial.point)
+            for point in find_rate.search(trial, first_rate, lowest):
+                trials.append(point)
+                require_alive(point)
         finally:
             # Also of a search that was cut short.
             if trials:
-                self.found_rates.append(_found(workload, self.settings.bound_ms, trials))
-                best = find_rate.best_trial(trials) or min(trials, key=lambda trial: trial.rate)
-                self.points.append(best.point)
+                best, failed = find_rate.bracket(trials)
+                self.report["found_rates"].append({
+                    "name": workload.name,
+                    "bound_ms": self.settings.bound_ms,
+                    "rate": best and best["offered_per_second"],
+                    "requests": best and best["requests"],
+                    "limited_by": failed and failed["limit"],
+                    "trials": trials,
+                })  # fmt: skip
+                self.points.append(best or min(trials, key=lambda one: one["rate"]))
 
     def _measure_in_process(self, workload: Workload, first: Probe) -> dict:
         print(f"measuring {workload.name}, in process", file=sys.stderr)
-        settings, least = self.settings, samples_needed(50.0)
-        figures, expected = self._in_process.measure(workload.inputs, settings.seconds, settings.warmup_seconds, least)
-        served = [answers.read(reply)[1] for reply in first.replies]
-        differing = sum(not answers.agree(*pair) for pair in zip(expected, served, strict=True))
-        return figures | {"differing_answers": differing}
+        figures, expected = self._in_process.measure(
+            workload.inputs, self.settings.seconds, self.settings.warmup_seconds
+        )
+        served = [read(reply) for reply in first.replies]
+        return figures | {"differing_answers": sum(not agree(*pair) for pair in zip(expected, served, strict=True))}
 
 
 def require_alive(point: dict) -> None:
@@ -182,17 +170,4 @@ def loads(settings: BenchmarkSettings) -> list[Load]:
     if settings.arrival != "closed":
         return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]
     # A search chooses its own loads.
-    clients = [] if settings.find_rate else settings.numbers("clients")
-    return [Load("closed", clients=number) for number in clients]
-
-
-def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial]) -> dict:
-    best, failed = find_rate.best_trial(trials), find_rate.lowest_failure(trials)
-    return {
-        "name": workload.name,
-        "bound_ms": bound_ms,
-        "rate": best and best.point["offered_per_second"],
-        "requests": best and best.point["requests"],
-        "limited_by": failed and failed.limit,
-        "trials": [trial.point | {"limit": trial.limit} for trial in trials],
-    }
+    return [] if settings.find_rate else [Load("closed", clients=number) for number in settings.numbers("clients")]

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from serving.client.channel import Connection
-from serving.client.settings import ConnectionSettings
+from serving.client.settings import ModelSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
 
@@ -10,7 +10,7 @@ ARRIVALS = ("closed", "constant", "poisson")
 
 
 @dataclass(frozen=True)
-class BenchmarkSettings(ConnectionSettings):
+class BenchmarkSettings(ModelSettings):
     """The flags of a benchmark run.
 
     Every combination of lengths, batches and clients (or rates) is a point.
@@ -23,10 +23,6 @@ class BenchmarkSettings(ConnectionSettings):
         "Output": "output_dir",
     }
 
-    model: str = setting("default", help="name of the model")
-    version: int = setting(0, help="version of the model; 0 means the newest")
-    label: str = setting("", help="version label, instead of --version")
-    signature: str = setting("serving_default", help="signature to call")
     output_dir: str = setting("benchmark", help="folder for report.json, report.csv and latency.png")
     arrival: str = setting(
         "closed", help="closed (each client waits for its answer), constant or poisson (open loop)", choices=ARRIVALS
@@ -46,11 +42,7 @@ class BenchmarkSettings(ConnectionSettings):
         10.0, help="seconds to measure each point; up to ten times as long if answers are too few", above=0
     )
     warmup_seconds: float = setting(1.0, help="seconds of the same load before the measurement starts", at_least=0)
-    timeout_s: float = setting(30.0, help="seconds to wait for an answer", above=0)
     in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in this process as well, for comparison")
-    processes: int = setting(
-        1, help="load generator processes; use several only if the server leaves cores free", above=0
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ import numpy as np
 
 from serving.client.client import Client
 from serving.client.messages import Arrays, Signature, plain, text_input
-from serving.client.settings import ConnectionSettings
+from serving.client.settings import ModelSettings
 from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -22,35 +22,20 @@ _HEADLINES = ("answer", "choice", "label", "labels", "value", "words")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientSettings(ConnectionSettings):
+class ClientSettings(ModelSettings):
     """The command's flags."""
 
-    model: str = setting("default", help="Name of the model.")
-    version: int | None = setting(None, help="Version of the model; absent: the newest.")
-    label: str | None = setting(None, help="Version label, instead of --version.")
-    signature: str = setting("serving_default", help="Signature to call.")
     text: tuple[str, ...] = setting((), help="Text to send; may be given several times.")
     ids: tuple[str, ...] = setting((), help="Token ids to send, comma-separated; may be given several times.")
     input: tuple[str, ...] = setting(
         (), help="NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
     )
-    timeout_s: float = setting(30.0, help="Seconds to wait for the answer, retries included.")
     json: bool = setting(False, help="Print the answer as JSON, one object a row.")
-
-    def client(self) -> Client:
-        return Client(
-            self.connection(),
-            self.model,
-            version=self.version,
-            label=self.label,
-            signature=self.signature,
-            timeout_s=self.timeout_s,
-        )
 
 
 def main(settings: ClientSettings) -> None:
     """Prints the answer or, without inputs, the model's description."""
-    with settings.client() as client:
+    with Client(**settings.asked()) as client:
         if sum(map(bool, (settings.text, settings.ids, settings.input))) > 1:
             raise UserError("--text, --ids and --input are given together; choose one of them")
         if settings.input:
@@ -76,16 +61,11 @@ def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
         if not equals or name not in signature.inputs:
             raise UserError(f"--input={item} is not NAME=VALUE of an input; the model takes {signature}")
         values.setdefault(name, []).append(_read_value(item, value, signature.inputs[name].dtype))
-    if missing := [name for name in signature.inputs if name not in values]:
-        raise UserError(f"--input={missing[0]}=... must be given; the model takes {signature}")
     rows = {name: [row] if len(signature.inputs[name].shape or ()) > 1 else row for name, row in values.items()}
     count = max(map(len, rows.values()))
-    for name, row in rows.items():
-        if len(row) not in (1, count):
-            raise UserError(f"--input={name}=... is given {len(row)} times, another input {count} times")
     return {
-        name: np.array(value * (count if len(value) == 1 else 1), numpy_type(signature.inputs[name].dtype))
-        for name, value in rows.items()
+        name: np.array(row * count if len(row) == 1 else row, numpy_type(signature.inputs[name].dtype))
+        for name, row in rows.items()
     }
 
 

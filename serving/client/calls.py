@@ -1,5 +1,6 @@
 """The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
+import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from serving.client import messages, tasks
 from serving.client.channel import PINGED_CALL_S, Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
-from serving.client.tracing import trace_headers
 from serving.wire import protos
 from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
@@ -245,14 +245,21 @@ class ClientBase:
         """
         rows = messages.id_rows(rows, "rows")
         segments = None if segments is None else messages.id_rows(segments, "segments")
+
+        def inputs(signature: Signature, batch: np.ndarray) -> Arrays:
+            of_batch = None if segments is None else [segments[i] for i in batch]
+            return messages.ids_inputs(signature, [rows[i] for i in batch], of_batch)
+
+        return await self._by_length(rows, batch_size, inputs, outputs, timeout_s)
+
+    async def _by_length(
+        self, rows: list, batch_size: int | None, inputs: Callable, outputs: Sequence[str], timeout_s: float | None
+    ) -> Arrays:
         numbers = list(messages.batches([len(row) for row in rows], max_rows=batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
-            signature, calls = self.signature_in(signatures), []
-            for batch in numbers:
-                batch_segments = None if segments is None else [segments[i] for i in batch]
-                calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments))
-            return _Calls(numbers, calls, outputs)
+            signature = self.signature_in(signatures)
+            return _Calls(numbers, [inputs(signature, batch) for batch in numbers], outputs)
 
         return await self._by_signatures(make, timeout_s)
 
@@ -266,14 +273,11 @@ class ClientBase:
     ) -> Arrays:
         """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
         texts = strings(texts, "texts")
-        numbers = list(messages.batches([len(text) for text in texts], max_rows=batch_size))
 
-        def make(signatures: dict[str, Signature]) -> _Calls:
-            signature = self.signature_in(signatures)
-            calls = [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
-            return _Calls(numbers, calls, outputs)
+        def inputs(signature: Signature, batch: np.ndarray) -> Arrays:
+            return messages.text_inputs(signature, [texts[i] for i in batch])
 
-        return await self._by_signatures(make, timeout_s)
+        return await self._by_length(texts, batch_size, inputs, outputs, timeout_s)
 
     async def _embed(
         self,
@@ -379,3 +383,22 @@ class _Calls:
 
 # The message for a model without the task of a method.
 _GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}
+
+
+@functools.cache
+def _inject() -> Callable[[dict[str, str]], None] | None:
+    try:
+        from opentelemetry import propagate  # An optional dependency, imported at the first call.
+    except ImportError:
+        return None
+    return propagate.inject
+
+
+def trace_headers() -> tuple[tuple[str, str], ...]:
+    """Returns the running span's `traceparent` and related headers, or ()."""
+    inject = _inject()
+    if inject is None:
+        return ()
+    headers: dict[str, str] = {}
+    inject(headers)
+    return tuple((name.lower(), value) for name, value in headers.items())

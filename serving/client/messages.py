@@ -17,7 +17,7 @@ from serving.wire.protos import (
     SignatureDefMap,
 )
 from serving.wire.tensors import DT_STRING, Value, fill_tensor, numpy_type, read_tensor, type_name
-from tfrecords.base.columns import items, strings
+from tfrecords.base.columns import items
 from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -179,8 +179,8 @@ def id_rows(rows: Iterable[Iterable[int]], name: str) -> list[Any]:
 
 def ids_inputs(
     signature: Signature,
-    rows: Iterable[Iterable[int]],
-    segments: Iterable[Iterable[int]] | None = None,
+    rows: Sequence[Sequence[int]],
+    segments: Sequence[Sequence[int]] | None = None,
 ) -> Arrays:
     """Converts rows of token ids to the signature's inputs: padded ids [batch, length], lengths, mask, segments.
 
@@ -189,7 +189,6 @@ def ids_inputs(
     name = ids_input(signature)
     if name is None:
         raise UserError(f"the model does not take token ids; it takes {signature}")
-    rows, segments = id_rows(rows, "rows"), None if segments is None else id_rows(segments, "segments")
     lengths = np.array([len(row) for row in rows])
     width = _width(signature, name, lengths)
     by_role = {
@@ -220,12 +219,12 @@ def _pad(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     return padded
 
 
-def text_inputs(signature: Signature, texts: Iterable[str]) -> Arrays:
+def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
     """Returns texts as the signature's only input; raises UserError if it takes something else."""
     name = text_input(signature)
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")
-    return {name: np.array([text.encode() for text in strings(texts, "texts")], dtype=object)}
+    return {name: np.array([text.encode() for text in texts], dtype=object)}
 
 
 def batches(sizes: Sequence[int], max_tokens: int | None = None, max_rows: int | None = None) -> Iterator[np.ndarray]:

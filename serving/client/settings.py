@@ -29,3 +29,19 @@ class ConnectionSettings(CheckedSettings):
             client_key=self.client_key or None,
             **options,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(ConnectionSettings):
+    """A server's address, and the model to call there."""
+
+    model: str = setting("default", help="name of the model")
+    version: int | None = setting(None, help="version of the model; left out: the newest")
+    label: str | None = setting(None, help="version label, instead of --version")
+    signature: str = setting("serving_default", help="signature to call")
+    timeout_s: float = setting(30.0, help="seconds to wait for an answer, retries included", above=0)
+
+    def asked(self) -> dict[str, Any]:
+        """Returns the arguments of a client."""
+        names = ("model", "version", "label", "signature", "timeout_s")
+        return {"target": self.connection()} | {name: getattr(self, name) for name in names}

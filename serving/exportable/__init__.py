@@ -4,8 +4,7 @@ An unmodified tensorflow_model_server loads them: they use only ops of core Tens
 """
 
 from serving.exportable import classifiers, embedders, multiple_choice, pretrainer, spans  # noqa: F401  (the kinds)
-from serving.exportable.base import Exportable, make_exportable
+from serving.exportable.base import Exportable, ExportOptions, make_exportable
 from serving.exportable.inputs import CLASSIFY, PREDICT, REGRESS, ExportSignature
-from serving.exportable.options import ExportOptions
 
 __all__ = ["CLASSIFY", "PREDICT", "REGRESS", "ExportOptions", "ExportSignature", "Exportable", "make_exportable"]

@@ -1,6 +1,7 @@
 """The base class of exportable models."""
 
 import abc
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -15,16 +16,14 @@ from serving.exportable.inputs import (
     PREDICT,
     ExportSignature,
     FollowingBatch,
-    IdsFormats,
     InputFormat,
     InputFormats,
     examples_of_strings,
     ids_formats,
     specs,
 )
-from serving.exportable.options import ExportOptions
-from serving.exportable.samples import Arrays, as_array, model_features, row_of, whole_words
-from serving.inference import ExitRule, InferenceEncoder, make_encoder, onednn
+from serving.exportable.samples import Arrays, as_array, model_features, row_of, trial_texts
+from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder, onednn
 from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, Framer, TextFramer, TokenBatch, encode
@@ -35,6 +34,27 @@ NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
 _DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", dtype=tf.int32)
 _DECODED |= specs("skip_special_tokens", dtype=tf.bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """The options of an export; most are flags of ExportSettings.
+
+    `tokenizer` is None if texts are not accepted. `task` is fine-tuning's "labels", "inputs" and "null_threshold".
+    `calibration`, for int8, is typical input_ids int32 [rows, length] and lengths int32 [rows].
+    """
+
+    max_seq_length: int
+    tokenizer: Tokenizer | None = None
+    task: dict[str, Any] = dataclasses.field(default_factory=dict)
+    inference: InferenceOptions = dataclasses.field(default_factory=InferenceOptions)
+    calibration: tuple | None = None
+    exit_rule: str = "confidence"
+    top_k: int = 5
+    doc_stride: int = 128
+    max_query_length: int = 64
+    num_choices: int = 4
+    dimensions: int = 0
 
 
 # The kinds of exportable by the class of the model; each names its models where it is defined.
@@ -69,6 +89,8 @@ def exported_part(model):
 
 
 class _Solved:
+    """What a call notes besides its answer: the encoder's reports, and counts of tokens."""
+
     outputs: dict[str, tf.Tensor] = {}
     counts: dict[str, tf.Tensor] = {}
 
@@ -79,11 +101,13 @@ class Exportable(tf.Module, abc.ABC):
     Attributes:
         exit_kind: The `ExitRule.kind` of early exit.
         rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
+        reports_by_text: Whether signatures of texts have the encoder's reports, too.
         has_dimensions: Whether an answer is a vector that may be shortened.
     """
 
     exit_kind: ClassVar[str] = "classification"
     rows_are_answers: ClassVar[bool] = True
+    reports_by_text: ClassVar[bool] = True
     has_dimensions: ClassVar[bool] = False
 
     def __init_subclass__(cls, model: type | None = None, **kwargs: Any) -> None:
@@ -139,9 +163,9 @@ class Exportable(tf.Module, abc.ABC):
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Returns the model's outputs by name; the batch is their first axis."""
 
-    @abc.abstractmethod
     def lite_answer(self, batch: TokenBatch, **more: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of a LiteRT file, numbers alone; `more` are its inputs in `lite_inputs`."""
+        return self.answer(batch)
 
     @abc.abstractmethod
     def lite_description(self) -> Answer:
@@ -158,8 +182,7 @@ class Exportable(tf.Module, abc.ABC):
 
     def lite_texts(self, tokenizer: Tokenizer) -> list[str]:
         """Returns three texts to try a LiteRT file with."""
-        words = [str(word) for word in whole_words(tokenizer, 12)]
-        return [" ".join(words), "Café 2,000 (two)", words[0].upper()]
+        return trial_texts(tokenizer)
 
     def lite_row(self, framer: Framer, *texts: str) -> Arrays:
         """Returns a LiteRT file's inputs for one text, or for a pair."""
@@ -239,30 +262,27 @@ class Exportable(tf.Module, abc.ABC):
 
     def signatures(self) -> dict[str, ExportSignature]:
         """Returns all signatures by name; in exports for texts, the signature `ids` takes token ids."""
-        by_ids = self.ids_signatures()
-        by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
+        by_ids = {name: self._completed(one, True) for name, one in self.ids_signatures().items()}
         if self.framer is None:
             return by_ids
-        others = {name: signature for name, signature in by_ids.items() if name == "stateful"}
         by_text = {
-            name: self._checking(self._counting(signature)) for name, signature in self.text_signatures().items()
+            name: self._completed(one, self.reports_by_text, True) for name, one in self.text_signatures().items()
         }
-        return by_text | {"ids": by_ids["serving_default"], "decode": ExportSignature(self.decode, _DECODED)} | others
+        decode = ExportSignature(lambda **inputs: {"text": self.decoder(**inputs)}, _DECODED)
+        others = {name: by_ids[name] for name in ("stateful",) if name in by_ids}
+        return by_text | {"ids": by_ids["serving_default"], "decode": decode} | others
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
         formats = self.ids_formats
-        default = formats.pair if self.takes_pairs else formats.single
-        table = self.answers(InputFormats(default, formats.single, formats.pair, formats.examples)) | {
-            "masked": formats.masked.to(self.answer),
-            "int64": formats.int64.to(self.answer),
-        }
+        table = self.answers(formats)
+        table |= {"masked": formats.masked.to(self.answer), "int64": formats.int64.to(self.answer)}
         if (specs := self.encoder.specs) and self.rows_are_answers:
             table["stateful"] = formats.pair.to(self.answer_with_memory, specs)
         return table
 
     @property
-    def ids_formats(self) -> IdsFormats:
-        return ids_formats(self.encoder.config.spec.last_token)
+    def ids_formats(self) -> InputFormats:
+        return ids_formats(self.encoder.config.spec.last_token, bool(self.takes_pairs))
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
         """Returns the column of each row's [CLS], int32 [batch]."""
@@ -278,10 +298,11 @@ class Exportable(tf.Module, abc.ABC):
         table["with_options"] = self.with_options(default, self.answer)
         for name, answer in self.text_answers.items():
             table[f"{name}_with_options"] = self.with_options(single, answer)
-        return {name: self._reporting(signature) for name, signature in table.items()}
+        return table
 
     @property
     def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
+        """Further answers to single texts, by signature."""
         return {}
 
     def with_options(
@@ -295,15 +316,12 @@ class Exportable(tf.Module, abc.ABC):
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
 
-    def decode(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"text": self.decoder(**inputs)}
-
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
         """Returns the signatures that exports of ids and of texts share."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
-        return table
+        return table | {name: formats.single.to(answer) for name, answer in self.text_answers.items()}
 
     @staticmethod
     def keras_answers(model, features: Arrays) -> Arrays:
@@ -325,38 +343,20 @@ class Exportable(tf.Module, abc.ABC):
     def _reports(self) -> set[str]:
         return self.encoder.reports | self.encoder.specs.keys()
 
-    def _reporting(self, signature: ExportSignature) -> ExportSignature:
-        if signature.method != PREDICT or not self.rows_are_answers:
-            return signature
-
-        def function(**inputs):
-            self._solved.outputs = {}
-            return signature.function(**inputs) | self._solved.outputs
-
-        return signature._replace(function=function)
-
-    def _checking(self, signature: ExportSignature) -> ExportSignature:
-        if not self.options.check_numbers:
-            return signature
-
-        def checked(name: str, output: tf.Tensor) -> tf.Tensor:
-            is_float = output.dtype.is_floating
-            return tf.debugging.check_numerics(output, f"{name} holds NaN or infinity") if is_float else output
-
-        def function(**inputs):
-            return {name: checked(name, output) for name, output in signature.function(**inputs).items()}
-
-        return signature._replace(function=function)
-
-    def _counting(self, signature: ExportSignature) -> ExportSignature:
-        # Adds token counts to the outputs, unless there is only one, which REST returns without a name.
+    def _completed(self, signature: ExportSignature, reports: bool, counts: bool = False) -> ExportSignature:
+        """Adds the encoder's reports and the texts' token counts to the outputs."""
         if signature.method != PREDICT:
-            return signature
+            reports = counts = False
 
         def function(**inputs):
-            self._solved.counts = {}
+            self._solved = _Solved()
             answers = signature.function(**inputs)
-            return answers | self._solved.counts if len(answers) > 1 else answers
+            if reports and self.rows_are_answers:
+                answers |= self._solved.outputs
+            # A single output REST returns without a name.
+            if counts and len(answers) > 1:
+                answers |= self._solved.counts
+            return answers
 
         return signature._replace(function=function)
 

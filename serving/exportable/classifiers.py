@@ -6,9 +6,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
-from serving.exportable.base import THRESHOLD, Exportable
+from serving.exportable.base import THRESHOLD, Exportable, ExportOptions
 from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
-from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array, row_of
 from serving.inference.layers import dense
 from serving.lite.description import Answer
@@ -23,11 +22,14 @@ class DenseHeadExportable(Exportable):
     def add_head(self, model) -> None:
         self.head = dense(model.head, tf.float32)
 
+    def logits(self, batch: TokenBatch) -> tf.Tensor:
+        return self.head(self.pool(batch))
+
     def answer(self, batch: TokenBatch):
-        return self.outputs(self.head(self.pool(batch)), batch)
+        return self.outputs(self.logits(batch), batch)
 
     def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
-        return {"logits": self.head(self.pool(batch))}
+        return {"logits": self.logits(batch)}
 
 
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
@@ -102,7 +104,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
     characters), [batch, words]. A word beyond the maximum length gets the label O, or "" if there is none.
     """
 
-    exit_kind = "tagging"
+    exit_kind, reports_by_text = "tagging", False
 
     def add_head(self, model) -> None:
         super().add_head(model)
@@ -110,14 +112,11 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         # Tagging is of words in one text, whatever the task calls its columns.
         self.takes_pairs = False
 
-    def answer(self, batch: TokenBatch):
-        return self.outputs(self.head(self.encode(batch)["sequence_output"]), batch)
+    def logits(self, batch: TokenBatch) -> tf.Tensor:
+        return self.head(self.encode(batch)["sequence_output"])
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         return self._named(logits, batch.mask > 0)
-
-    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
-        return {"logits": self.head(self.encode(batch)["sequence_output"])}
 
     def lite_row(self, framer, *texts):
         words = [framer.tokenizer.word_prefix + word for word in texts[0].split()]

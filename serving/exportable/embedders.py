@@ -6,7 +6,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, specs
+from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, specs
 from serving.exportable.samples import as_array
 from serving.inference.layers import dense
 from serving.lite.description import Answer
@@ -89,9 +89,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def answer(self, batch: TokenBatch):
         return self.vectors(self.encode(batch), batch)
 
-    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
-        return self.answer(batch)
-
     lite_takes_pairs = False
 
     def lite_row(self, framer, *texts):
@@ -132,9 +129,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         vectors = unit_length(vectors) if self.normalize else vectors
         answers = {"embedding": vectors[:, : self.dimensions]}
         return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})
-
-    def answers(self, formats: InputFormats):
-        return super().answers(formats) | {name: formats.single.to(one) for name, one in self.text_answers.items()}
 
     @property
     def text_answers(self):

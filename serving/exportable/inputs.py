@@ -157,33 +157,28 @@ EXAMPLES = specs("inputs")
 _STRING = tf.io.FixedLenFeature([], tf.string)
 
 
-class IdsFormats(NamedTuple):
-    """The input formats of token ids: `pair` has segments; `masked` (int32) and `int64` have a mask, not lengths."""
-
-    single: InputFormat
-    pair: InputFormat
-    masked: InputFormat
-    int64: InputFormat
-    examples: InputFormat
-
-
 class InputFormats(NamedTuple):
-    """The formats of one kind of input, ids or texts; `default` is `pair` for models of pairs, else `single`."""
+    """The formats of one kind of input, ids or texts; `default` is `pair` for models of pairs, else `single`.
+
+    Of ids, `pair` has segments; `masked` (int32) and `int64` have a mask, not lengths.
+    """
 
     default: InputFormat
     single: InputFormat
     pair: InputFormat
     examples: InputFormat
+    masked: InputFormat | None = None
+    int64: InputFormat | None = None
 
 
-def ids_formats(last_token: bool) -> IdsFormats:
+def ids_formats(last_token: bool, takes_pairs: bool) -> InputFormats:
     """Returns the formats of token ids; `last_token`: whether [CLS] is last."""
     pair = InputFormat(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
     by_mask = functools.partial(batch_of_mask, padded_in_front=last_token)
     masked, int64 = (InputFormat(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
     examples = InputFormat(EXAMPLES, functools.partial(batch_of_examples, padded_in_front=last_token))
     single = pair if last_token else InputFormat(_LENGTHS, batch_of_lengths)
-    return IdsFormats(single, pair, masked, int64, examples)
+    return InputFormats(pair if takes_pairs else single, single, pair, examples, masked, int64)
 
 
 def examples_of_strings(strings: InputFormat) -> InputFormat:

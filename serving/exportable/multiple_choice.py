@@ -81,7 +81,7 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         return Choices(rows.padded(), present, choices)
 
     def answer(self, choices: Choices):
-        logits = tf.reshape(self.head(self.pool(choices.batch)), [-1, self.options.num_choices])
+        logits = tf.reshape(self.logits(choices.batch), [-1, self.options.num_choices])
         logits = tf.where(choices.present, logits, NO_ANSWER)
         choice = tf.argmax(logits, axis=1, output_type=tf.int32)
         probabilities = tf.nn.softmax(logits) * tf.cast(choices.present, tf.float32)
@@ -92,7 +92,7 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
 
     def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
         # A row for each choice.
-        return {"logits": self.head(self.pool(batch))[:, 0]}
+        return {"logits": self.logits(batch)[:, 0]}
 
     def lite_row(self, framer, *texts):
         return row_of(framer.choices(*(encode(framer.tokenizer, [text]) for text in texts)))

@@ -30,7 +30,8 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
     "threshold": lambda rows, shape: np.full(shape, 0.9),
     "truncate_left": lambda rows, shape: np.ones(shape),
     "skip_special_tokens": lambda rows, shape: np.ones(shape),
-    "masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2),
+    **dict.fromkeys(("masked_lm_positions", "positions"), lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)),
+    **dict.fromkeys(("allowed", "may_start"), lambda rows, shape: np.ones(rows)),
 }
 
 
@@ -84,7 +85,7 @@ def model_features(inputs: Arrays) -> Arrays:
 
 
 def row_of(rows: FramedRows) -> Arrays:
-    """Returns an export's inputs for one row."""
+    """Returns an export's inputs for rows."""
     batch = rows.padded()
     inputs = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
     return {name: value.numpy() for name, value in inputs.items()}
@@ -105,6 +106,12 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
             if len(words) == count:
                 break
     return np.array(words or ["a"])
+
+
+def trial_texts(tokenizer: Tokenizer) -> list[str]:
+    """Returns texts of the vocabulary's words, and one of other characters."""
+    words = [str(word) for word in whole_words(tokenizer, 12)]
+    return [" ".join(words), "Café 2,000 (two)", words[0].upper()]
 
 
 def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> None:

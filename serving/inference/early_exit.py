@@ -157,17 +157,15 @@ class _ExitRunner(Runner):
         rows = FlatRows(self.batch, self.config, self.rows.attention, lengths, cells)
         if cells is not None:
             rows = self.encoder.with_features(rows, self.features)
+        by_row = {name: tf.gather(getattr(state, name), stay) for name in ("row", "is_open", "threshold")}
+        by_answer = {name: tf.gather(getattr(state, name), answers) for name in ("cell", "before", "unchanged")}
         return state._replace(
             depth=tf.nest.map_structure(lambda tensor: tf.gather(tensor, padded), state.depth),
-            row=tf.gather(state.row, stay),
-            is_open=tf.gather(state.is_open, stay),
-            threshold=tf.gather(state.threshold, stay),
-            cell=tf.gather(state.cell, answers),
-            before=tf.gather(state.before, answers),
-            unchanged=tf.gather(state.unchanged, answers),
             tables=rows.tables,
             features=rows.features,
             tokens=state.tokens if cells is None else cells,
+            **by_row,
+            **by_answer,
         )
 
 

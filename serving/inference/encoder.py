@@ -1,8 +1,9 @@
 """The inference encoder, a tf.Module that all exports contain."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -12,15 +13,58 @@ from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
-from serving.cpu import BFLOAT16_NEEDS
-from serving.inference.calibration import quantize_encoder
+from serving.cpu import BFLOAT16_NEEDS, can_run
+from serving.export_settings import COMPUTE
+from serving.inference import onednn
 from serving.inference.early_exit import exit_early
+from serving.inference.int8 import quantize_encoder
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
 from serving.inference.layers import ExportedEmbeddings, dense, norm
-from serving.inference.options import InferenceOptions, check_runs_here
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
 from tfrecords.base.errors import UserError
-from tfrecords.base.machine.cpu import has_only_avx2
+from tfrecords.base.machine.cpu import bfloat16_flags, has_only_avx2
+
+
+@dataclasses.dataclass(frozen=True)
+class InferenceOptions:
+    """Options of the inference encoder, named as ExportSettings' flags.
+
+    "bfloat16" and "int8" need oneDNN; "int8" is correct on every x86 CPU. "auto" chooses for this CPU. `other_cpu`
+    skips the check that this CPU can run the encoder. An impossible choice raises UserError.
+    """
+
+    compute: str = "float32"
+    other_cpu: bool = False
+
+    def __post_init__(self):
+        if self.compute not in (*COMPUTE, "auto"):
+            raise UserError(f"compute '{self.compute}' is none of {', '.join(COMPUTE)}, auto")
+
+    def resolved(self) -> Self:
+        """Replaces "auto" by the choice for this CPU."""
+        if self.compute != "auto":
+            return self
+        return dataclasses.replace(self, compute="bfloat16" if bfloat16_flags() else "float32")
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The type of everything that is not in 8 bits: float32 for int8, as CPUs may lack bfloat16 products."""
+        return tf.bfloat16 if self.compute == "bfloat16" else tf.float32
+
+
+def check_runs_here(options: InferenceOptions, hidden_act: str) -> None:
+    """Raises UserError if the options cannot run here, unless they are for another CPU.
+
+    It checks the CPU first: without AVX-512 a bfloat16 product ends the process.
+    """
+    if options.compute == "float32" or options.other_cpu:
+        return
+    if not can_run(options.compute):
+        raise UserError(
+            "bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8, or export with --other_cpu for "
+            "one that can"
+        )
+    onednn.require(options.compute, hidden_act)
 
 
 def make_encoder(

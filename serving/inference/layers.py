@@ -49,11 +49,8 @@ class TransposedDense(tf.Module):
         returns_transposed: bool = False,
     ):
         super().__init__()
-        self.hidden_act, self.reads_transposed, self.returns_transposed = (
-            hidden_act,
-            reads_transposed,
-            returns_transposed,
-        )
+        self.hidden_act = hidden_act
+        self.reads_transposed, self.returns_transposed = reads_transposed, returns_transposed
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:

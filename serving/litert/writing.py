@@ -8,20 +8,24 @@ import numpy as np
 
 from albert_tf.loaded import Loaded
 from serving.check import TOLERANCES, compare
-from serving.exportable import Exportable, ExportOptions
-from serving.exportable.samples import Arrays
+from serving.exportable import Exportable, ExportOptions, ExportSignature
+from serving.exportable.samples import Arrays, sample_inputs
 from serving.lite import description
 from serving.lite.description import Description, Limits, Trial
 from serving.lite.interpreters import Interpreters
 from serving.lite.model import LiteModel
 from serving.litert.converter import convert, described, input_specs
 from serving.litert.tokenizer_file import write_tokenizer
+from serving.litert.trial_lines import trial_lines
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer
 
 # By which part of an output's largest number other CPUs may differ: ten times what an emulated ARM64 did.
 _TRIAL_TOLERANCES = {"float32": 1e-4, "int8": 0.05}
 _ROWS, _LONGEST = 4, 64
+# Of so many answers one may have another label.
+_LABELS = 200
+_LEAST_COSINE = 0.99
 
 
 def write_version(
@@ -42,7 +46,7 @@ def write_version(
     answer, rules = exportable.lite_description(), None
     if options.tokenizer is not None:
         rules = write_tokenizer(folder, options.tokenizer, with_offsets=answer.kind == "spans")
-    rows, interpreters = _random_rows(exportable), Interpreters(content)
+    rows, interpreters = _sample_rows(exportable), Interpreters(content)
     answers = _run(interpreters, rows)
     expected = [exportable.lite_expected(loaded.model, *asked) for asked in zip(rows, answers)]
     tolerance = max(TOLERANCES[compute], TOLERANCES[loaded.model.compute_dtype])
@@ -103,20 +107,10 @@ def _trial(texts: tuple[str, ...], row: Arrays, answers: Arrays) -> Trial:
     )
 
 
-def _random_rows(exportable: Exportable) -> list[Arrays]:
-    config, random = exportable.encoder.config, np.random.default_rng(0)
-    longest = min(_LONGEST, exportable.options.max_seq_length)
-
-    def row(length: int) -> Arrays:
-        inputs = {"lengths": np.array([length], np.int32)}
-        below = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size, "positions": length}
-        for name, spec in input_specs(exportable).items():
-            if name not in inputs:
-                values = random.integers(0, below.get(name, 2), (1, length))
-                inputs[name] = values.astype(spec.dtype.as_numpy_dtype)
-        return inputs
-
-    return [row(int(length)) for length in np.linspace(longest, 3, _ROWS)]
+def _sample_rows(exportable: Exportable) -> list[Arrays]:
+    signature = ExportSignature(exportable.lite_answer, input_specs(exportable))
+    lengths = np.linspace(min(_LONGEST, exportable.options.max_seq_length), 3, _ROWS)
+    return [sample_inputs(exportable, signature, int(length)) for length in lengths]
 
 
 def _stacked(answers: list[Arrays]) -> Arrays:
@@ -128,3 +122,23 @@ def _stacked(answers: list[Arrays]) -> Arrays:
         for row, values in zip(stacked[name], flat):
             row[: len(values)] = values
     return stacked
+
+
+def agrees(loaded: Loaded, version: Path) -> bool:
+    """Returns whether labels, vectors or numbers of the trial lines are nearly those of the model.
+
+    At most one label in 200 is another, each vector's cosine is at least .99, and so is the correlation of numbers.
+    False for other kinds of answers, for which there is no such measure.
+    """
+    model, lines = LiteModel(version), trial_lines(loaded.tokenizer)
+    kind = model.description.answer.kind
+    if kind == "vectors":
+        return bool((loaded.encode(lines) * model.encode(lines)).sum(axis=1).min() >= _LEAST_COSINE)
+    if kind not in ("classes", "labels", "numbers"):
+        return False
+    seconds = [*lines[1:], lines[0]] if model.description.answer.takes_pairs else None
+    expected, found = loaded.predict(lines, seconds), model.predict(lines, seconds)
+    if kind == "numbers":
+        return bool(np.corrcoef(expected, found)[0, 1] >= _LEAST_COSINE)
+    name = "label" if kind == "classes" else "labels"
+    return sum(one[name] != other[name] for one, other in zip(expected, found)) * _LABELS <= len(lines)

@@ -9,23 +9,25 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from serving.score.folder import BAD_ROWS, MANIFEST, Record, check_targets, read_records, remove_answers, table_names
 from serving.score.models import ModelSource, fingerprint, is_same, other_model, served_version, version_folder
 from serving.score.rows import Piece, check_fields, cut, find_files
-from serving.score.tables import FORMATS, JsonLines, Parquet, check_format
+from serving.score.tables import JsonLines, Parquet
 from serving.score.worker import ScoringWorker
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.parts import Parts
+from tfrecords.base.parts import PARTS, Parts
 from tfrecords.base.script import progress_bar
 from tfrecords.building.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
+MANIFEST, BAD_ROWS = "manifest.json", "bad_rows.jsonl"
+Record = dict[str, Any]
 
 
 def score(
@@ -33,14 +35,10 @@ def score(
     output_dir: str | os.PathLike,
     source: ModelSource,
     *,
-    fields: tuple[str, ...] = (),
-    outputs: tuple[str, ...] = (),
-    keep: tuple[str, ...] = (),
-    format: str = "jsonl",
-    max_batch_tokens: int = 2048,
     workers: int = 1,
     runner: str = "local",
     overwrite: bool = False,
+    **request: Any,
 ) -> dict[str, Any]:
     """Runs a model on the rows of files, and writes a table of answers for each file.
 
@@ -48,14 +46,10 @@ def score(
         patterns: comma-separated globs of .jsonl or plain text, a row per line.
         output_dir: for tables, manifest and the list of bad rows.
         source: the model.
-        fields: JSON fields, one for each of the model's inputs; (): named like the inputs.
-        outputs: outputs to write; (): the task's defaults.
-        keep: fields of JSON rows to copy.
-        format: "jsonl" or "parquet".
-        max_batch_tokens: estimated tokens per batch.
         workers: processes, each with the model.
         runner: "local" or "ray".
         overwrite: removes another job's answers.
+        **request: attributes of ScoringWorker.
 
     Returns:
         The manifest: `rows` and `bad_rows` (counts), `tables` (names by input file), the model and the request.
@@ -64,8 +58,8 @@ def score(
         UserError: the input is bad, the folder has another job's answers, or the model does not fit.
     """
     paths = find_files(patterns)
-    names = table_names(paths, FORMATS[format].suffix)
-    check_format(format)
+    worker = ScoringWorker(source, **request)
+    names = table_names(paths, worker.table({}).suffix)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
         files.remove_unfinished(folder)
@@ -73,7 +67,7 @@ def score(
         records = [record for record in (finished, begun) if record]
         check_targets(folder, names, paths, records)
         source, parts = _settled(source, None if overwrite else begun), Parts(folder)
-        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, parts)
+        worker = dataclasses.replace(worker, source=source, parts=parts)
         job = _described(paths, worker)
         described = worker.describe() if source.target else {"sample": {}}
         others = [
@@ -95,7 +89,7 @@ def score(
         with RUNNERS[runner](worker, workers) as run:
             if not source.target:
                 (_, described), *_ = run([(0, "describe", ())], small=True)
-            check_fields(pieces, fields or described["inputs"])
+            check_fields(pieces, worker.fields or described["inputs"])
             for record in others:
                 remove_answers(folder, record)
             record = {"job": job, "tables": names, "sample": described["sample"]}
@@ -105,7 +99,7 @@ def score(
             parts.claim(record)
             begin = time.monotonic()
             new = _answer(parts, pieces, described, run)
-        manifest = _publish(parts, pieces, record, FORMATS[format](described["outputs"], keep))
+        manifest = _publish(parts, pieces, record, worker.table(described["outputs"]))
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
         print(_truncation(manifest))
@@ -127,9 +121,7 @@ def _described(paths: list[Path], worker: ScoringWorker) -> dict[str, Any]:
         "model": named if source.target else fingerprint(Path(source.model)),
         "signature": source.signature,
         **({"options": dict(source.options)} if source.options else {}),
-        "fields": list(worker.fields),
-        "outputs": list(worker.outputs),
-        "keep": list(worker.keep),
+        **{name: list(getattr(worker, name)) for name in ("fields", "outputs", "keep")},
         "format": worker.format,
         "max_batch_tokens": worker.max_batch_tokens,
         "piece_bytes": PIECE_BYTES,
@@ -195,3 +187,62 @@ def _truncation(manifest: dict[str, Any]) -> str:
 def _counts(manifest: dict[str, Any]) -> str:
     bad = f", {manifest['bad_rows']:,} of them bad ({BAD_ROWS} lists them)" if manifest["bad_rows"] else ""
     return f"answers to {manifest['rows']:,} rows of {len(manifest['tables']):,} files{bad}"
+
+
+def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
+    """Returns the table's name for each file: its relative path with another suffix."""
+    # A link counts by its own name, not by its target's.
+    places = [path.parent.resolve() / path.name for path in paths]
+    root = Path(os.path.commonpath([place.parent for place in places]))
+    names = {str(path): str(place.relative_to(root).with_suffix(suffix)) for path, place in zip(paths, places)}
+    if len(set(names.values())) < len(names):
+        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
+        raise UserError(f"two files of --input would both become '{twice}'; score them into two folders")
+    for path, name in names.items():
+        if Path(name).parts[0] in (PARTS, BAD_ROWS, MANIFEST):
+            raise UserError(f"the answers to '{path}' would be '{name}', the command's own file; rename that input")
+    return names
+
+
+def read_records(folder: Path) -> tuple[Record | None, Record | None]:
+    """Returns a finished job's record, and an unfinished one's; None if missing."""
+    # First, since a job that was stopped while its tables were moved is finished then.
+    begun, manifest = Parts(folder).job(), folder / MANIFEST
+    finished = files.read_json(manifest) if manifest.exists() else None
+    return _checked(finished, manifest), _checked(begun, folder / PARTS)
+
+
+def _checked(record: Any, path: Path) -> Record | None:
+    if record is None:
+        return None
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(key), dict) for key in ("job", "tables", "sample")
+    ):
+        raise UserError(f"'{path}' is not of this version of serving.score; give another --output_dir")
+    # The tables are removed when the job is done anew.
+    for name in record["tables"].values():
+        files.inside(path.parent, name, path)
+    return record
+
+
+def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], records: Sequence[Record]) -> None:
+    """Raises UserError if a file to write or remove is an input, or exists but is in no record."""
+    beside = [BAD_ROWS, MANIFEST]
+    own = {name for record in records for name in [*record["tables"].values(), *beside]}
+    inputs = {path.resolve(): path for path in paths}
+    for name in dict.fromkeys([*names.values(), *beside, *sorted(own)]):
+        target = folder / name
+        if path := inputs.get(target.resolve()):
+            raise UserError(f"answers would take the place of the input '{path}'; give another --output_dir")
+        if name not in own and os.path.lexists(target):
+            raise UserError(
+                f"'{target}' is there and was not written by this command; give another --output_dir, or move it away"
+            )
+
+
+def remove_answers(folder: Path, record: Record) -> None:
+    """Removes tables first and records last, so that an interrupted removal can go on."""
+    for name in [*record["tables"].values(), BAD_ROWS]:
+        (folder / name).unlink(missing_ok=True)
+    Parts(folder).remove()
+    (folder / MANIFEST).unlink(missing_ok=True)

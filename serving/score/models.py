@@ -1,10 +1,10 @@
 """A job's model: a SavedModel or LiteRT version in this process, or a model of a server."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import numpy as np
@@ -49,30 +49,36 @@ class ModelSource:
     has_begun: bool = False
 
 
-class ScoringModel(Protocol):
-    """The interface of local and served models.
+Specs = Mapping[str, tuple[int, int]]
+
+
+class ScoringModel:
+    """A model and how to call it.
+
+    `inputs` and `outputs` are (DataType number, rank or, if unknown, -1) by name; `call` computes the named outputs of
+    columns, and raises Refused if rows are invalid.
 
     Attributes:
-        outputs: (DataType number, rank or, if unknown, -1) by name.
         wrong_inputs: inputs that are not strings [batch].
     """
 
-    inputs: tuple[str, ...]
-    outputs: dict[str, tuple[int, int]]
-    wrong_inputs: tuple[str, ...]
+    def __init__(self, inputs: Specs, outputs: Specs, call: Callable[[Arrays, Sequence[str]], Arrays]):
+        self.inputs, self.outputs, self._call = tuple(sorted(inputs)), dict(sorted(outputs.items())), call
+        texts = (DT_STRING, 1), (DT_STRING, -1)
+        self.wrong_inputs = tuple(name for name, spec in inputs.items() if spec not in texts)
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
-        """Computes the outputs of rows; raises Refused if rows are invalid."""
+        return self._call(columns, outputs)
 
 
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
     if source.target:
-        model = _Served(source)
+        model = _served(source)
     else:
-        model = _Loaded(source) if (Path(source.model) / _SAVED_MODEL).is_file() else _Lite(source)
-    return _WithOptions(model, source) if source.options else model
+        model = _loaded(source) if (Path(source.model) / _SAVED_MODEL).is_file() else _lite(source)
+    return _with_options(model, source) if source.options else model
 
 
 def version_folder(model: str) -> Path:
@@ -93,35 +99,36 @@ def fingerprint(folder: Path) -> dict[str, Any]:
     return {"folder": str(folder.resolve()), "sha256": files.sha256(graph), "weights": stamp}
 
 
-class _Loaded:
-    def __init__(self, source: ModelSource):
-        start_tensorflow()
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401  registers the tokenizers' ops
+def _loaded(source: ModelSource) -> ScoringModel:
+    start_tensorflow()
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  registers the tokenizers' ops
 
-        if source.threads:
-            tf.config.threading.set_intra_op_parallelism_threads(source.threads)
-        try:
-            self._model = tf.saved_model.load(source.model)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
-        if source.signature not in self._model.signatures:
-            raise no_signature(source, self._model.signatures)
-        self._tf, self._call = tf, self._model.signatures[source.signature]
-        specs = self._call.structured_input_signature[1]
-        self.inputs = tuple(sorted(specs))
-        self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
-        self.outputs = {
-            name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
-            for name, spec in sorted(self._call.structured_outputs.items())
-        }
+    if source.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(source.threads)
+    try:
+        model = tf.saved_model.load(source.model)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
+    function = _signature(source, model.signatures)
 
-    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+    def call(columns: Arrays, outputs: Sequence[str]) -> Arrays:
         try:
-            answers = self._call(**{name: self._tf.constant(values) for name, values in columns.items()})
-        except self._tf.errors.InvalidArgumentError as error:
+            answers = function(**{name: tf.constant(values) for name, values in columns.items()})
+        except tf.errors.InvalidArgumentError as error:
             raise Refused(_first_line(error)) from error
         return {name: answers[name].numpy() for name in outputs}
+
+    # The model must outlive its signature function.
+    call.model = model  # type: ignore[attr-defined]
+    inputs, outputs = (
+        {
+            name: (one.dtype.as_datatype_enum, -1 if one.shape.rank is None else one.shape.rank)
+            for name, one in of.items()
+        }
+        for of in (function.structured_input_signature[1], function.structured_outputs)
+    )
+    return ScoringModel(inputs, outputs, call)
 
 
 def _first_line(error: BaseException) -> str:
@@ -130,55 +137,49 @@ def _first_line(error: BaseException) -> str:
     return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]
 
 
-class _Lite:
-    def __init__(self, source: ModelSource):
-        # Only a LiteRT version needs its engine.
-        from serving.lite.model import LiteModel
-        from serving.lite.signatures import signatures_of
+def _lite(source: ModelSource) -> ScoringModel:
+    # Only a LiteRT version needs its engine.
+    from serving.lite.model import LiteModel
+    from serving.lite.signatures import signatures_of
 
-        signatures = signatures_of(LiteModel(source.model, source.threads))
-        if source.signature not in signatures:
-            raise no_signature(source, signatures)
-        signature = signatures[source.signature]
-        self._call = signature.call
-        self.inputs = tuple(sorted(signature.inputs))
-        specs = {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in signature.inputs.items()}
-        self.wrong_inputs = tuple(name for name, spec in specs.items() if spec != (DT_STRING, 1))
-        outputs = sorted(signature.outputs.items())
-        self.outputs = {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in outputs}
+    signature = _signature(source, signatures_of(LiteModel(source.model, source.threads)))
 
-    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+    def call(columns: Arrays, outputs: Sequence[str]) -> Arrays:
         try:
-            answers = self._call(columns, lambda: None)
+            answers = signature.call(columns, lambda: None)
         except UserError as error:
             raise Refused(str(error)[:300]) from error
         return {name: answers[name] for name in outputs}
 
+    inputs, outputs = (
+        {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in of.items()}
+        for of in (signature.inputs, signature.outputs)
+    )
+    return ScoringModel(inputs, outputs, call)
 
-class _Served:
-    def __init__(self, source: ModelSource):
-        self._client = Client(
-            source.target, source.model, version=source.version, signature=source.signature, timeout_s=source.timeout_s
-        )
-        self._source = source
-        try:
-            signatures = self._client.metadata()
-        except ServingError as error:
-            raise (_gone(error, source) if source.has_begun else error) from None
-        if source.signature not in signatures:
-            raise no_signature(source, signatures)
-        inputs, outputs = signatures[source.signature].inputs, signatures[source.signature].outputs
-        self.inputs = tuple(sorted(inputs))
-        self.wrong_inputs = tuple(n for n, s in inputs.items() if s.dtype != DT_STRING or len(s.shape or ()) > 1)
-        self.outputs = {n: (s.dtype, -1 if s.shape is None else len(s.shape)) for n, s in outputs.items()}
 
-    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+def _served(source: ModelSource) -> ScoringModel:
+    client = Client(
+        source.target, source.model, version=source.version, signature=source.signature, timeout_s=source.timeout_s
+    )
+    try:
+        signature = _signature(source, client.metadata())
+    except ServingError as error:
+        raise (_gone(error, source) if source.has_begun else error) from None
+
+    def call(columns: Arrays, outputs: Sequence[str]) -> Arrays:
         try:
-            return self._client.predict(columns, outputs=outputs)
+            return client.predict(columns, outputs=outputs)
         except ServingError as error:
             if error.code is grpc.StatusCode.INVALID_ARGUMENT:
                 raise Refused(error.details.split("\n")[0][:300]) from error
-            raise _gone(error, self._source) from None
+            raise _gone(error, source) from None
+
+    inputs, outputs = (
+        {name: (one.dtype, -1 if one.shape is None else len(one.shape)) for name, one in of.items()}
+        for of in (signature.inputs, signature.outputs)
+    )
+    return ScoringModel(inputs, outputs, call)
 
 
 def _gone(error: ServingError, source: ModelSource) -> UserError:
@@ -190,24 +191,23 @@ def _gone(error: ServingError, source: ModelSource) -> UserError:
     )
 
 
-class _WithOptions:
-    def __init__(self, model: ScoringModel, source: ModelSource):
-        self._model = model
-        if missing := [name for name, value in source.options if value and name not in model.inputs]:
-            raise UserError(f"--{missing[0]} is not known to the model; it takes {', '.join(model.inputs)}")
-        self._options = {name: value for name, value in source.options if name in model.inputs}
-        self.inputs = tuple(name for name in model.inputs if name not in self._options)
-        self.wrong_inputs = tuple(name for name in model.wrong_inputs if name not in self._options)
-        self.outputs = model.outputs
-        try:
-            self({name: np.array([b""], object) for name in self.inputs}, ("lengths",))
-        except Refused as refused:
-            asked = ", ".join(f"--{name}={value}" for name, value in self._options.items() if value)
-            raise UserError(f"{asked}: {refused}") from refused
+def _with_options(model: ScoringModel, source: ModelSource) -> ScoringModel:
+    if missing := [name for name, value in source.options if value and name not in model.inputs]:
+        raise UserError(f"--{missing[0]} is not known to the model; it takes {', '.join(model.inputs)}")
+    options = {name: value for name, value in source.options if name in model.inputs}
 
-    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+    def call(columns: Arrays, outputs: Sequence[str]) -> Arrays:
         rows = len(next(iter(columns.values())))
-        return self._model(columns | {n: constant(value, rows) for n, value in self._options.items()}, outputs)
+        return model(columns | {name: constant(value, rows) for name, value in options.items()}, outputs)
+
+    texts = {name: (DT_STRING, 1) for name in model.inputs if name not in options}
+    found = ScoringModel(texts, model.outputs, call)
+    try:
+        found({name: np.array([b""], object) for name in found.inputs}, ("lengths",))
+    except Refused as refused:
+        asked = ", ".join(f"--{name}={value}" for name, value in options.items() if value)
+        raise UserError(f"{asked}: {refused}") from refused
+    return found
 
 
 def served_version(source: ModelSource) -> int:
@@ -256,13 +256,15 @@ def other_model(source: ModelSource) -> UserError:
     )
 
 
-def no_signature(source: ModelSource, signatures: Any) -> UserError:
-    """Returns the error for a signature that the model lacks."""
+def _signature(source: ModelSource, signatures: Any) -> Any:
+    """Returns the signature to call; raises UserError if the model lacks it."""
+    if source.signature in signatures:
+        return signatures[source.signature]
     known = ", ".join(name for name in signatures if not name.startswith("__"))
     if source.options:
         asked = " and ".join(f"--{name}" for name, value in source.options if value)
-        return UserError(
+        raise UserError(
             f"{asked}: the model has no signature '{source.signature}' ({known}); exports of today whose rows are a"
             " text or a pair have it"
         )
-    return UserError(f"--signature={source.signature} is not the model's; it has {known}")
+    raise UserError(f"--signature={source.signature} is not the model's; it has {known}")

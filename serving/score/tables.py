@@ -72,8 +72,3 @@ FORMATS: dict[str, type[JsonLines] | type[Parquet]] = {"jsonl": JsonLines, "parq
 
 def _as_string(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def check_format(name: str) -> None:
-    """Raises UserError if a format's package is not installed."""
-    FORMATS[name]({}, ())

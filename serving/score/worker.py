@@ -11,7 +11,7 @@ from serving.client.messages import MAX_ROWS, Arrays, batches, plain
 from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, columns_of, counts_in, estimated_tokens
 from serving.score.models import ModelSource, Refused, ScoringModel, is_same, open_model, other_model, sample
 from serving.score.rows import InputRow, Piece, read
-from serving.score.tables import FORMATS
+from serving.score.tables import FORMATS, JsonLines, Parquet
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
@@ -31,15 +31,28 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class ScoringWorker:
-    """Scores pieces of files; opens the model once per process. For its attributes, see `job.score`."""
+    """Scores pieces of files; opens the model once per process.
+
+    Attributes:
+        fields: JSON fields, one for each of the model's inputs; (): named like the inputs.
+        outputs: outputs to write; (): the task's defaults.
+        keep: fields of JSON rows to copy.
+        format: "jsonl" or "parquet".
+        max_batch_tokens: estimated tokens per batch.
+        parts: of the job's folder.
+    """
 
     source: ModelSource
-    fields: tuple[str, ...]
-    outputs: tuple[str, ...]
-    keep: tuple[str, ...]
-    format: str
-    max_batch_tokens: int
-    parts: Parts
+    fields: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    format: str = "jsonl"
+    max_batch_tokens: int = 2048
+    parts: Parts | None = None
+
+    def table(self, outputs: dict[str, Any]) -> JsonLines | Parquet:
+        """Returns the writer of the tables; raises UserError if its package is not installed."""
+        return FORMATS[self.format](outputs, self.keep)
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's inputs and the requested outputs with their types."""
@@ -56,7 +69,7 @@ class ScoringWorker:
         if taken := [name for name in (*wanted, "error") if name in self.keep]:
             raise UserError(f"--keep={taken[0]} has the name of a column of answers; rename it in the rows")
         outputs = {name: model.outputs[name] for name in wanted}
-        FORMATS[self.format](outputs, self.keep)
+        self.table(outputs)
         of_model = sample(model, sorted(outputs)) if self.source.target else {}
         return {"inputs": model.inputs, "outputs": outputs, "sample": of_model}
 
@@ -91,7 +104,7 @@ class ScoringWorker:
             raise other_model(self.source)
         told = _counts(answers, counted) if counted else {}
         answers = [{name: answer[name] for name in outputs if name in answer} for answer in answers]
-        table = FORMATS[self.format](outputs, self.keep)
+        table = self.table(outputs)
         lines = [{"error": row.error} if row.error else {**row.kept, **answers[n]} for n, row in enumerate(rows)]
         bad = [(n, row.error, row.line.decode(errors="replace")) for n, row in enumerate(rows) if row.error]
         path = self.parts.file(f"{part}{table.suffix}")

@@ -6,6 +6,7 @@ session_bundle_config.proto, which no wheel contains, serve to read text files.
 """
 
 import re
+from typing import Any
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 
@@ -172,8 +173,13 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
 _POOL = _build_pool()
 
 
-def _message_class(name: str, package: str = "tensorflow.serving") -> type:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{package}.{name}"))
+def __getattr__(name: str) -> Any:
+    """Returns the class of a message in `_FILES`."""
+    package = next((package for package, messages in _FILES.items() if name in messages), None)
+    if package is None:
+        raise AttributeError(f"there is no message {name}")
+    descriptor = _POOL.FindMessageTypeByName(f"{package}.{name}")
+    return globals().setdefault(name, message_factory.GetMessageClass(descriptor))
 
 
 def _names(enum: str) -> dict[int, str]:
@@ -182,37 +188,6 @@ def _names(enum: str) -> dict[int, str]:
 
 DATA_TYPES = _names("tensorflow.DataType")
 VERSION_STATES = _names("tensorflow.serving.State")
-
-TensorProto = _message_class("TensorProto", "tensorflow")
-Example = _message_class("Example", "tensorflow")
-Feature = _message_class("Feature", "tensorflow")
-SignatureDef = _message_class("SignatureDef", "tensorflow")
-TensorInfo = _message_class("TensorInfo", "tensorflow")
-ModelSpec = _message_class("ModelSpec")
-PredictRequest = _message_class("PredictRequest")
-PredictResponse = _message_class("PredictResponse")
-Input = _message_class("Input")
-ClassificationRequest = _message_class("ClassificationRequest")
-ClassificationResponse = _message_class("ClassificationResponse")
-ClassificationResult = _message_class("ClassificationResult")
-RegressionRequest = _message_class("RegressionRequest")
-RegressionResponse = _message_class("RegressionResponse")
-RegressionResult = _message_class("RegressionResult")
-MultiInferenceRequest = _message_class("MultiInferenceRequest")
-MultiInferenceResponse = _message_class("MultiInferenceResponse")
-SignatureDefMap = _message_class("SignatureDefMap")
-GetModelMetadataRequest = _message_class("GetModelMetadataRequest")
-GetModelMetadataResponse = _message_class("GetModelMetadataResponse")
-GetModelStatusRequest = _message_class("GetModelStatusRequest")
-GetModelStatusResponse = _message_class("GetModelStatusResponse")
-ModelConfig = _message_class("ModelConfig")
-ModelServerConfig = _message_class("ModelServerConfig")
-ReloadConfigRequest = _message_class("ReloadConfigRequest")
-ReloadConfigResponse = _message_class("ReloadConfigResponse")
-PredictionLog = _message_class("PredictionLog")
-SSLConfig = _message_class("SSLConfig")
-MonitoringConfig = _message_class("MonitoringConfig")
-BatchingParameters = _message_class("BatchingParameters")
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 GET_MODEL_METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"

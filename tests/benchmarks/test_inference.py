@@ -31,7 +31,7 @@ def test_what_cannot_run_is_left_out_and_named(small, monkeypatch, tmp_path, cap
         raise UserError("the peers lack torch")
 
     monkeypatch.setattr(inference, "make_peers", no_peers)
-    monkeypatch.setattr("serving.inference.options.can_run", lambda compute, *_: compute != "bfloat16")
+    monkeypatch.setattr("serving.inference.encoder.can_run", lambda compute, *_: compute != "bfloat16")
     (tmp_path / "spm").mkdir()  # Of a folder of data.
     benchmark(InferenceBenchmarkSettings(str(tmp_path / "out"), data_dir=str(tmp_path), quick=True))
     results = json.loads((tmp_path / "out/inference.json").read_text())

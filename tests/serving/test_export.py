@@ -179,27 +179,28 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(write, saved,
     assert {path.name for path in (tmp_path / "out").iterdir()} == {names[1], elsewhere}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"inputs": "audio"}, "--inputs=audio"),
-        ({"max_seq_length": 49}, r"--max_seq_length=49.*from 8 to the 48 tokens"),
-        ({"max_seq_length": 2}, "--max_seq_length=2"),
-        ({"version": -1}, "--version=-1"),
-        ({"warm_up_lengths": "16,x"}, "--warm_up_lengths=16,x"),
-        ({"warm_up_lengths": "16,7"}, "--warm_up_lengths=16,7 must be lengths of at least 8"),
-        ({"top_k": 501}, "--top_k=501 must be from 1 to the vocabulary's"),
-        ({"doc_stride": 0}, "--doc_stride=0"),
-        ({"compute": "float8"}, "float8"),
-        ({"check": True, "other_cpu": True, "compute": "bfloat16"}, "--check runs what --other_cpu says"),
-        ({"other_cpu": True}, "--other_cpu is for --compute=bfloat16; float32 is written on any"),
-        ({"model": "nowhere"}, "no model at .nowhere"),
-        ({"calibration_text": os.devnull}, "holds no text"),
-    ],
-)
-def test_impossible_exports_are_named(write, tmp_path, change, message):
+IMPOSSIBLE = r"""
+{"inputs": "audio"} | --inputs=audio
+{"max_seq_length": 49} | --max_seq_length=49.*from 8 to the 48 tokens
+{"max_seq_length": 2} | --max_seq_length=2
+{"version": -1} | --version=-1
+{"warm_up_lengths": "16,x"} | --warm_up_lengths=16,x
+{"warm_up_lengths": "16,7"} | --warm_up_lengths=16,7 must be lengths of at least 8
+{"top_k": 501} | --top_k=501 must be from 1 to the vocabulary's
+{"doc_stride": 0} | --doc_stride=0
+{"compute": "float8"} | float8
+{"check": true, "other_cpu": true, "compute": "bfloat16"} | --check runs what --other_cpu says
+{"other_cpu": true} | --other_cpu is for --compute=bfloat16; float32 is written on any
+{"model": "nowhere"} | no model at .nowhere
+{"calibration_text": "/dev/null"} | holds no text
+"""
+
+
+@pytest.mark.parametrize("line", IMPOSSIBLE.strip().splitlines())
+def test_impossible_exports_are_named(write, tmp_path, line):
+    change, message = line.split(" | ")
     with pytest.raises(UserError, match=message):
-        write(**change)
+        write(**json.loads(change))
     assert not (tmp_path / "out").exists()
 
 
@@ -208,7 +209,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, sa
         raise UserError("no kernels")
 
     monkeypatch.setattr("serving.inference.onednn.require", probed)
-    for module in ("inference.options", "exporting"):
+    for module in ("inference.encoder", "exporting"):
         monkeypatch.setattr(f"serving.{module}.can_run", lambda compute, *_: compute != "bfloat16")
     with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
         write(compute="bfloat16")
@@ -253,20 +254,21 @@ def test_an_unknown_head_is_refused(make_model):
         make_exportable(Headless(make_model("encoder")), ExportOptions(48))
 
 
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("[1]", "it holds no JSON object"),
-        ({"export": [1]}, "its 'export' is no JSON object"),
-        ({"export": {"model": 3}}, "its export's 'model' is no string"),
-        ({"config": "x"}, "its 'config' is no JSON object"),
-        ({"created": 5}, "its 'created' is no string"),
-        ({"versions": None}, "its 'versions' is no JSON object"),
-    ],
-)
-def test_a_damaged_manifest_is_one_line(tmp_path, text, said):
+DAMAGED = """
+[1] | it holds no JSON object
+{"export": [1]} | its 'export' is no JSON object
+{"export": {"model": 3}} | its export's 'model' is no string
+{"config": "x"} | its 'config' is no JSON object
+{"created": 5} | its 'created' is no string
+{"versions": null} | its 'versions' is no JSON object
+"""
+
+
+@pytest.mark.parametrize("line", DAMAGED.strip().splitlines())
+def test_a_damaged_manifest_is_one_line(tmp_path, line):
+    text, said = line.split(" | ")
     whole = {"format_version": 2, "export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}
     (tmp_path / MANIFEST).parent.mkdir()
-    (tmp_path / MANIFEST).write_text(text if isinstance(text, str) else json.dumps(whole | text))
+    (tmp_path / MANIFEST).write_text(text if text[0] == "[" else json.dumps(whole | json.loads(text)))
     with pytest.raises(UserError, match=f"is damaged: {said}; export the model again"):
         read_manifest(tmp_path)

@@ -12,6 +12,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.settings import define_flags, read_flags
 
 LINES = [line for line in Path(__file__).with_name("refusals.txt").read_text("utf-8").splitlines() if line[0] != "#"]
+OWN_SETTINGS = "(?!Checked|Connection|ModelSettings).+Settings"
 FIRST = {line.split()[0]: line for line in reversed(LINES)}
 
 
@@ -34,7 +35,7 @@ def filled_in(tmp_path):
 def test_what_cannot_be_is_said(filled_in, line):
     (module, *arguments), sentence = filled_in(line)
     command, values = importlib.import_module(f"{module}.__main__"), flags.FlagValues()
-    (settings,) = {one for name, one in vars(command).items() if re.fullmatch("(?!Checked|Connection).+Settings", name)}
+    (settings,) = {one for name, one in vars(command).items() if re.fullmatch(OWN_SETTINGS, name)}
     define_flags(settings, values)
     values([module, *arguments])
     with pytest.raises(UserError) as refused:

@@ -17,7 +17,7 @@ from absl import flags
 import serving
 from serving import start
 from serving.lite.start import LightStartSettings
-from serving.litert import agreement
+from serving.litert import writing
 from serving.start import StartSettings
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
@@ -65,20 +65,21 @@ def test_a_model_is_exported_once(settings, tmp_path):
     assert len(exports) == 3
 
 
-@pytest.mark.parametrize(
-    ("real", "compute", "lacks", "near", "exported", "said"),
-    [
-        (True, "auto", "", True, ["tensorflow auto"], "serving a SavedModel: tensorflow_model_server is installed;"),
-        (False, "bfloat16", "", True, ["tensorflow bfloat16"], "serving a SavedModel: LiteRT has no bfloat16; "),
-        (False, "auto", "", True, ["litert int8"], "serving a LiteRT version, without TensorFlow: tensor"),
-        (False, "auto", "", False, ["litert int8", "litert float32"], "answers in 8 bits are not near enough"),
-        (False, "float32", "", False, ["litert float32"], "--engine=tensorflow serves a SavedModel"),
-        (False, "auto", "it halts", True, ["tensorflow auto"], "serving a SavedModel: it halts; "),
-    ],
-)  # fmt: skip
-def test_the_engine_is_chosen_by_rule_and_said(
-    settings, tmp_path, monkeypatch, capsys, real, compute, lacks, near, exported, said
-):
+# Whether the real server is installed, compute, what LiteRT lacks, whether 8 bits are near, exports, what is said.
+ENGINES = """
+true | "auto" | "" | true | ["tensorflow auto"] | "serving a SavedModel: tensorflow_model_server is installed;"
+false | "bfloat16" | "" | true | ["tensorflow bfloat16"] | "serving a SavedModel: LiteRT has no bfloat16; "
+false | "auto" | "" | true | ["litert int8"] | "serving a LiteRT version, without TensorFlow: tensor"
+false | "auto" | "" | false | ["litert int8", "litert float32"] | "answers in 8 bits are not near enough"
+false | "float32" | "" | false | ["litert float32"] | "--engine=tensorflow serves a SavedModel"
+false | "auto" | "it halts" | true | ["tensorflow auto"] | "serving a SavedModel: it halts; "
+"""
+
+
+@pytest.mark.parametrize("line", ENGINES.strip().splitlines())
+def test_the_engine_is_chosen_by_rule_and_said(settings, tmp_path, monkeypatch, capsys, line):
+    real, compute, lacks, near, exported, said = map(json.loads, line.split(" | "))
+
     def load(asked):
         if lacks:
             raise start.NeedsSavedModel(lacks)
@@ -87,7 +88,7 @@ def test_the_engine_is_chosen_by_rule_and_said(
     monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
     monkeypatch.setattr(start, "_loaded", load)
     monkeypatch.setattr(start, "_write", lambda loaded, asked: start.export(asked))
-    monkeypatch.setattr(agreement, "agrees", lambda loaded, version: near)
+    monkeypatch.setattr(writing, "agrees", lambda loaded, version: near)
     settings = dataclasses.replace(settings, engine="auto", compute=compute)
     for _ in range(2):
         start.find_servable(settings)

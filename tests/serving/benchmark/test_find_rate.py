@@ -1,60 +1,50 @@
 """The search for the highest rate, on servers whose limit is known."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.find_rate import PRECISION, Trial, best_trial, judge, next_rate
+from serving.benchmark.find_rate import PRECISION, bracket, limit_of, search
 
 
-def search(limit, first_rate):
+def trials(limit, first_rate):
     """The trials of a search at a server that meets the bound up to its limit."""
-    trials = []
-    while (rate := next_rate(trials, first_rate)) is not None:
-        trials.append(Trial(rate, "" if rate <= limit else "latency"))
-    return trials
+    return list(search(lambda rate: {"rate": rate, "limit": "" if rate <= limit else "latency"}, first_rate))
 
 
 @given(limit=st.floats(0.5, 5000), start=st.floats(0.02, 5.0))
 def test_finds_the_limit_to_its_precision(limit, start):
-    trials = search(limit, start * limit)
-    best = best_trial(trials).rate
+    found = trials(limit, start * limit)
+    best = bracket(found)[0]["rate"]
     assert best <= limit <= best * (1 + PRECISION) * (1 + 1e-9)
-    assert trials[0].rate == start * limit and len(trials) <= 20
+    assert found[0]["rate"] == start * limit and len(found) <= 20
 
 
-def test_a_server_that_never_meets_the_bound():
-    trials = search(0.0, 100.0)
-    assert best_trial(trials) is None and len(trials) <= 20
+def test_a_server_without_a_limit_or_that_never_meets_the_bound_ends_the_search():
+    never, always = trials(0.0, 100.0), trials(float("inf"), 1.0)
+    assert bracket(never) == (None, never[-1]) and len(never) <= 20
+    assert bracket(always) == (always[-1], None) and len(always) == 20
 
 
-def test_a_server_without_limit_ends_the_search():
-    trials = search(float("inf"), 1.0)
-    assert best_trial(trials).rate == max(trial.rate for trial in trials) and len(trials) == 20
+# The share within the bound, whether the generator kept up, errors by status, and what is the limit.
+JUDGED = """
+0.995 | true | {} | ""
+0.989 | true | {} | "latency"
+0.995 | false | {} | ""
+0.5 | false | {} | "generator"
+0.5 | true | {"UNAVAILABLE": 500} | "errors"
+0.5 | false | {"UNAVAILABLE": 500} | "errors"
+0.5 | true | {"UNAVAILABLE": 10} | "latency"
+0.5 | true | {"DEADLINE_EXCEEDED": 500} | "latency"
+null | true | {} | "latency"
+"""
 
 
-def point(within_bound, kept_up=True, **errors):
+@pytest.mark.parametrize("line", JUDGED.strip().splitlines())
+def test_judgement(line):
+    within_bound, kept_up, errors, limit = map(json.loads, line.split(" | "))
     counted = {status: {"count": count} for status, count in errors.items()}
-    return {
-        "rate": 5.0, "requests": 1000, "within_bound": within_bound, "generator": {"kept_up": kept_up},
-        "errors": counted,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("point", "limit"),
-    [
-        (point(0.995), ""),
-        (point(0.989), "latency"),
-        (point(0.995, kept_up=False), ""),
-        (point(0.5, kept_up=False), "generator"),
-        (point(0.5, UNAVAILABLE=500), "errors"),
-        (point(0.5, kept_up=False, UNAVAILABLE=500), "errors"),
-        (point(0.5, UNAVAILABLE=10), "latency"),
-        # Too slow for the deadline is too slow.
-        (point(0.5, DEADLINE_EXCEEDED=500), "latency"),
-        (point(None), "latency"),
-    ],
-)
-def test_judgement(point, limit):
-    assert judge(point) == Trial(5.0, limit)
+    point = {"requests": 1000, "within_bound": within_bound, "generator": {"kept_up": kept_up}, "errors": counted}
+    assert limit_of(point) == limit

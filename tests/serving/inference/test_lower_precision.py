@@ -107,7 +107,7 @@ def without(hidden):
     [
         ("int8", {"hidden_act": "silu"}, None, None, "int8 knows the hidden_act gelu, gelu_erf, relu; .* has 'silu'"),
         ("int8", {}, "onednn.batch_matmul", lambda a, b, transpose_b=False: a, "a kernel .* gives other numbers"),
-        ("bfloat16", {}, "options.can_run", lambda *_: False, "no AVX-512; choose float32 or int8"),
+        ("bfloat16", {}, "encoder.can_run", lambda *_: False, "no AVX-512; choose float32 or int8"),
     ],
 )
 def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, replaced, by, message, monkeypatch):
@@ -158,7 +158,7 @@ def test_what_a_cpu_runs_goes_by_its_flags(flags, runs, tmp_path):
 
 @pytest.mark.parametrize("has_it", [True, False])
 def test_auto_is_resolved_and_described(has_it, monkeypatch):
-    monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: ["amx_bf16"] * has_it)
+    monkeypatch.setattr("serving.inference.encoder.bfloat16_flags", lambda: ["amx_bf16"] * has_it)
     encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto", other_cpu=True))
     needs = f" for x86 with oneDNN, a CPU with {AVX512.replace(' ', ', ')}" if has_it else ""
     compute = "bfloat16" if has_it else "float32"

@@ -25,7 +25,7 @@ class Echo:
 
 @pytest.fixture
 def echo(monkeypatch):
-    monkeypatch.setattr(models, "_Served", Echo)
+    monkeypatch.setattr(models, "_served", Echo)
     models.open_model.cache_clear()
     yield ModelSource("echo", "h:1", version=1)
     models.open_model.cache_clear()

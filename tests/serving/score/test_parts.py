@@ -77,7 +77,7 @@ def test_a_part_is_on_the_disk_before_its_report(echo, tmp_path, monkeypatch):
     (tmp_path / ".parts").mkdir()
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{}\n')
     (piece,) = rows.cut([tmp_path / "in.jsonl"], 10_000)
-    ScoringWorker(echo, (), (), (), "jsonl", 2048, Parts(tmp_path)).score("0", piece, ("text",), Echo.outputs)
+    ScoringWorker(echo, parts=Parts(tmp_path)).score("0", piece, ("text",), Echo.outputs)
     assert events == [".jsonl", "renamed .jsonl", "", "renamed .json"]
 
 

@@ -232,10 +232,10 @@ def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
             opened.append(source)
             time.sleep(0.2)
 
-    monkeypatch.setattr(models, "_Served", Slow)
+    monkeypatch.setattr(models, "_served", Slow)
     (tmp_path / "in.txt").write_text("two\nbatches\n")
     (piece,) = rows.cut([tmp_path / "in.txt"], 1000)
-    worker = ScoringWorker(ModelSource("slow", "h:1"), (), (), (), "jsonl", max_batch_tokens=1, parts=Parts(tmp_path))
+    worker = ScoringWorker(ModelSource("slow", "h:1"), max_batch_tokens=1, parts=Parts(tmp_path))
     (tmp_path / ".parts").mkdir()
     worker.score("part", piece, ("text",), Echo.outputs)
     assert [row["label"] for row in read_lines(tmp_path / ".parts" / "part.jsonl")] == ["two", "batches"]
