@@ -22,7 +22,7 @@ from albert_tf.tasks.task import Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TableTask
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base import files
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 

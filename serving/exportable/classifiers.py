@@ -13,7 +13,7 @@ from serving.exportable.samples import as_array, row_of
 from serving.inference.layers import dense
 from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.reading.framing import TokenBatch, encode
 
 
 class DenseHeadExportable(Exportable):
