@@ -19,7 +19,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
-from tfrecords.manifest import read_manifest
+from tfrecords.reading.manifest import read_manifest
 
 # The flags of each kind of evaluation, by the flag that asks for it.
 _FLAGS = {

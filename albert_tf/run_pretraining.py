@@ -14,7 +14,7 @@ from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.machine.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next, start_tensorflow
-from tfrecords.manifest import read_manifest
+from tfrecords.reading.manifest import read_manifest
 from tfrecords.tokenizers.folders.folder_files import check_tokenizer
 
 

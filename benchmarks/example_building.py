@@ -24,9 +24,9 @@ from absl import flags
 
 from benchmarks.machine import machine_line
 from benchmarks.timing import seconds_of
-from tfrecords import corpus
 from tfrecords.base.script import run_main
-from tfrecords.building.sections import Chunk, plan_pieces, read_chunks
+from tfrecords.corpus import documents as corpus
+from tfrecords.corpus.sections import Chunk, plan_pieces, read_chunks
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 

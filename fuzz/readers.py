@@ -19,8 +19,8 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import flag_name, read_settings_file, settings_of
 from tfrecords.create_pretraining_data import CreateSettings
-from tfrecords.manifest import FORMAT_VERSION, MANIFEST, SPLITS
 from tfrecords.reader import read_examples
+from tfrecords.reading.manifest import FORMAT_VERSION, MANIFEST, SPLITS
 from tfrecords.tokenizers.loading import load_tokenizer
 
 FOLDERS = (UserError,)

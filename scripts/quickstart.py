@@ -27,7 +27,7 @@ from serving.client import Client
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 from tfrecords.corpus import find_files, read_documents
-from tfrecords.manifest import find_records
+from tfrecords.reading.manifest import find_records
 from tfrecords.tokenizers.loading import load_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

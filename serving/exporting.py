@@ -32,7 +32,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import present_versions, say_next
 from tfrecords.base.settings import read_numbers
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 # The options that may name files.

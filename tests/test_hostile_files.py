@@ -32,7 +32,7 @@ from serving.score.job import read_records
 from tests.albert_tf.tiny import KINDS, small
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import read_folder
+from tfrecords.reading.manifest import read_folder
 from tfrecords.tokenizers.loading import load_tokenizer
 
 # What reading may add to the memory of the process, in bytes.

@@ -19,7 +19,7 @@ from serving.export import ExportSettings, export
 from tests.stored import extensions, make
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import read_manifest
+from tfrecords.reading.manifest import read_manifest
 from tfrecords.tokenizers.loading import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -13,17 +13,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfrecords import corpus
 from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
-from tfrecords.building import sections
 from tfrecords.building.builder import build
 from tfrecords.building.runners import RUNNERS
 from tfrecords.building.settings import BuildSettings
+from tfrecords.corpus import sections
+from tfrecords.corpus.documents import find_files, read_texts
+from tfrecords.corpus.settings import TextSettings
 from tfrecords.examples.permutation import CONFIG
-from tfrecords.text_settings import TextSettings
 from tfrecords.tokenizers.base import Tokenizer
 
 # Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
@@ -57,7 +57,7 @@ def main(settings: CreateSettings) -> None:
     # Not at the top: tokenizers bring libraries that --help and wrong flags have no need of.
     from tfrecords.tokenizers.loading import load_tokenizer
 
-    paths = corpus.find_files(settings.input)
+    paths = find_files(settings.input)
     tokenizer = load_tokenizer(settings.tokenizer, settings.lower_case, settings.keep_accents)
     share = unknown_share(paths, tokenizer, settings.text_field)
     check_unknown_share(share, settings.max_unknown_share, tokenizer)
@@ -85,7 +85,7 @@ def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text
     total = sum(map(sections.text_bytes, paths))
     for piece in sections.plan_pieces(paths, max(total // _PLACES, _BYTES)):
         for chunk in itertools.islice(sections.read_chunks(piece[0], _BYTES), 1):
-            texts = [text.decode() for text in corpus.read_texts(chunk, text_field)]
+            texts = [text.decode() for text in read_texts(chunk, text_field)]
             ids, _ = tokenizer.encode_batch(texts)
             tokens += len(ids)
             unknown += int(np.count_nonzero(ids == tokenizer.unk_id))

@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-from tfrecords.building.lanes import Lanes, number_of_lanes
 from tfrecords.examples.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.examples.packing import pack_batch
 from tfrecords.examples.randomness import derive
-from tfrecords.manifest import check_files, find_records, read_manifest
+from tfrecords.reading.lanes import Lanes, number_of_lanes
+from tfrecords.reading.manifest import check_files, find_records, read_manifest
 from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
@@ -73,7 +73,7 @@ def read_examples(
     total = sum(counts)
     if manifest.get("objective") == "permutation":
         raise UserError(
-            f"the records in '{paths[0].parent}' are for --objective=permutation; permutation_reader reads them"
+            f"the records in '{paths[0].parent}' are for --objective=permutation; read_permutations reads them"
         )
 
     skip = skip_batches * batch_size * num_workers
@@ -102,7 +102,7 @@ def read_examples(
 
 def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
     """Parses batches in parallel, and prefetches them; `length` is their total number."""
-    # As in lanes.py: there are no Python loops to be found.
+    # As in reading/lanes.py: there are no Python loops to be found.
     parse = tf.autograph.experimental.do_not_convert(parse)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Keras warns of data that ran out unless it knows the number of batches.

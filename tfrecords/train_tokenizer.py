@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfrecords import corpus
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import setting
-from tfrecords.text_settings import TextSettings
+from tfrecords.corpus import find_files, read_documents
+from tfrecords.corpus.settings import TextSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
 from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
@@ -65,7 +65,7 @@ class TokenizerSettings(TextSettings):
 
 
 def _lines(settings: TokenizerSettings) -> Iterator[str]:
-    documents = corpus.read_documents(settings.input, settings.text_field)
+    documents = read_documents(settings.input, settings.text_field)
     lines = itertools.islice(itertools.chain.from_iterable(documents), _MOST_LINES)
     return progress_bar(lines, desc="reading", unit=" lines")
 
@@ -75,7 +75,7 @@ def main(settings: TokenizerSettings) -> None:
     if settings.add_to:
         _add(settings)
         return
-    corpus.find_files(settings.input)
+    find_files(settings.input)
     with files.output_folder(Path(settings.output_prefix).parent):
         _train(settings, Path(settings.output_prefix))
 
@@ -107,7 +107,7 @@ def _add(settings: TokenizerSettings) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"--output_prefix={folder} is a folder that holds files; name a new one")
     if settings.words:
-        words = list(itertools.chain.from_iterable(corpus.read_documents(settings.words)))
+        words = list(itertools.chain.from_iterable(read_documents(settings.words)))
     else:
         words = frequent_words(former, _lines(settings), settings.max_words)
     larger = add_words(former, words)

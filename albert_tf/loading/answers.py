@@ -31,7 +31,7 @@ from tfrecords.answers.texts import (
 )
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base.columns import strings
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:

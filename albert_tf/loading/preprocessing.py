@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.tasks.rows import FeatureRows, padded_length, text_rows
 from tfrecords.answers.texts import columns_of
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TextFramer
+from tfrecords.reading.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
 
 # [CLS] text [SEP] text [SEP].

@@ -17,7 +17,7 @@ from albert_tf.tasks.tables.reading import DataRow, Table, read_json_lines, writ
 from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base import files
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 LEVELS = ("middle", "high")

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base.errors import UserError
-from tfrecords.framing import FramedRows, Framer, encode
+from tfrecords.reading.framing import FramedRows, Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 _BLOCK = 2**20

@@ -23,7 +23,7 @@ from albert_tf.tasks.text_task import SplitFile, TableTask
 from tfrecords.answers.numbers import tag_answers
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base import files
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 

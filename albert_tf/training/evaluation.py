@@ -11,8 +11,8 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.training.start import check_length
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
+from tfrecords.reading.manifest import read_manifest
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:

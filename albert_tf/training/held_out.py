@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import find_records, read_folder
+from tfrecords.reading.manifest import find_records, read_folder
 
 # The table of a build's corpus files: digest, bytes, name.
 _INPUTS = "inputs.tsv"

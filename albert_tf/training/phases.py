@@ -10,9 +10,9 @@ from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import read_manifest
-from tfrecords.permutation_reader import read_permutations
 from tfrecords.reader import read_examples
+from tfrecords.reading.manifest import read_manifest
+from tfrecords.reading.permutations import read_permutations
 
 # Share of tokens from which rows are not packed: rounding the number of packed rows would use up most of the gain.
 _FULL = 0.8

@@ -19,8 +19,8 @@ from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingS
 from albert_tf.training.start import Start, check_length, copy_weights, load_pretraining_start
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import find_records
 from tfrecords.reader import open_records
+from tfrecords.reading.manifest import find_records
 from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]

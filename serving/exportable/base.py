@@ -26,7 +26,7 @@ from serving.exportable.samples import Arrays, as_array, model_features, row_of,
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder, onednn
 from serving.lite.description import Answer
 from tfrecords.base.errors import UserError
-from tfrecords.framing import FramedRows, Framer, TextFramer, TokenBatch, encode
+from tfrecords.reading.framing import FramedRows, Framer, TextFramer, TokenBatch, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.

@@ -13,7 +13,7 @@ from serving.inference.layers import dense
 from serving.lite.description import Answer
 from tfrecords.answers.numbers import tag_of_cut
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.reading.framing import TokenBatch, encode
 
 
 class DenseHeadExportable(Exportable):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfrecords.framing import TextFramer
+from tfrecords.reading.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
 
 # The separator of pieces, then replacements in order, by the kind of the vocabulary.

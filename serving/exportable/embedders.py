@@ -12,7 +12,7 @@ from serving.inference.layers import dense
 from serving.lite.description import Answer
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TokenBatch
+from tfrecords.reading.framing import TokenBatch
 
 
 class EncoderExportable(Exportable, model=AlbertEncoder):

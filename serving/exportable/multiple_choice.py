@@ -8,7 +8,7 @@ from serving.exportable.classifiers import DenseHeadExportable
 from serving.exportable.inputs import InputFormat, specs
 from serving.exportable.samples import as_array, model_features, row_of
 from serving.lite.description import Answer
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.reading.framing import TokenBatch, encode
 
 
 class Choices(NamedTuple):

@@ -11,7 +11,7 @@ from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedLayerNorm, dense
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.reading.framing import TokenBatch, encode
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):

@@ -12,7 +12,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.exportable.inputs import CLASSIFY, EXAMPLES, PREDICT, ExportSignature
 from tfrecords.base.errors import UserError
-from tfrecords.framing import FramedRows
+from tfrecords.reading.framing import FramedRows
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from serving.inference.layers import ExportedLayerNorm, arrays
 from serving.lite.description import Answer
 from tfrecords.answers.edges import edge_pattern
 from tfrecords.answers.spans import IMPOSSIBLE
-from tfrecords.framing import TokenBatch, encode
+from tfrecords.reading.framing import TokenBatch, encode
 
 
 class SpanExportable(Exportable, model=AlbertSpanPredictor):

@@ -1,4 +1,4 @@
-"""Builds rows of token ids as `tfrecords.framing` does, one at a time in numpy."""
+"""Builds rows of token ids as `tfrecords.reading.framing` does, one at a time in numpy."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -19,7 +19,7 @@ from serving.inference.rows import BatchRows, attend_from_first
 from serving.lite.description import TensorSpec
 from serving.litert.signatures import with_signatures
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TokenBatch
+from tfrecords.reading.framing import TokenBatch
 
 DEFAULT_SIGNATURE = "serving_default"
 

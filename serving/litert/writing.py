@@ -18,7 +18,7 @@ from serving.litert.converter import convert, described, input_specs
 from serving.litert.tokenizer_file import write_tokenizer
 from serving.litert.trial_lines import trial_lines
 from tfrecords.base.errors import UserError
-from tfrecords.framing import Framer
+from tfrecords.reading.framing import Framer
 
 # By which part of an output's largest number other CPUs may differ: ten times what an emulated ARM64 did.
 _TRIAL_TOLERANCES = {"float32": 1e-4, "int8": 0.05}

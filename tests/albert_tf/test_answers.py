@@ -24,7 +24,7 @@ from albert_tf.loading import answers
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer

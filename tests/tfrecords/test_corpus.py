@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords import corpus
 from tfrecords.base.errors import UserError
-from tfrecords.building.sections import Section, line_number, plan_pieces, read_chunks
+from tfrecords.corpus import documents as corpus
+from tfrecords.corpus.sections import Section, line_number, plan_pieces, read_chunks
 
 
 def read(path, **options):
@@ -72,7 +72,7 @@ def test_bad_files_are_named_with_what_is_wrong(tmp_path, name, content, message
 
 
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfrecords.building.sections.LONGEST_LINE", 2**16)
+    monkeypatch.setattr("tfrecords.corpus.sections.LONGEST_LINE", 2**16)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n" + b"x" * 2**23))
     with pytest.raises(UserError, match="has a line longer than 65,536; is a line end missing"):
         chunks_of(tmp_path / "a.txt.gz", 2**16)

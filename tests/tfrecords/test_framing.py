@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecords.framing import Framer
+from tfrecords.reading.framing import Framer
 
 
 class Ids:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords.building.lanes import Lanes, number_of_lanes
+from tfrecords.reading.lanes import Lanes, number_of_lanes
 
 # No number of workers divides their sum.
 UNEVEN = [5, 1, 0, 9, 30, 2, 2, 18]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tfrecords.batches import assert_same
 from tests.tfrecords.test_permutation import PERMUTATION, rows_of
 from tfrecords.base.errors import UserError
-from tfrecords.permutation_reader import permutation_masks, read_permutations
+from tfrecords.reading.permutations import permutation_masks, read_permutations
 
 CLS, SEP = 2, 3
 

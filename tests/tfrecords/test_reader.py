@@ -11,8 +11,8 @@ from tests.tfrecords.batches import assert_same, features_of
 from tests.tfrecords.statistics import original_ids
 from tfrecords import inspect_examples
 from tfrecords.base.errors import UserError
-from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
+from tfrecords.reading.manifest import find_records
 from tfrecords.tokenizers.loading import load_tokenizer
 
 WIDTHS = {"input_ids": 64, "input_mask": 64, "segment_ids": 64, "next_sentence_labels": 1}

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords.corpus import split_paragraph
+from tfrecords.corpus.documents import split_paragraph
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from serving.score import rows
-from tfrecords import corpus
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, kind_of
 from tfrecords.building.builder import build
 from tfrecords.building.settings import BuildSettings
+from tfrecords.corpus import documents as corpus
 from tfrecords.tokenizers.loading import load_tokenizer
 
 TEXTS = ["One. Two.", "Three."]

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfrecords import corpus
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
-from tfrecords.building import runners, sections
+from tfrecords.building import runners
 from tfrecords.building.deal import Deal
 from tfrecords.building.settings import BuildSettings
 from tfrecords.building.worker import Worker
-from tfrecords.manifest import FORMAT_VERSION, MANIFEST, SPLITS, listed_files, missing_file, read_folder
+from tfrecords.corpus import sections
+from tfrecords.corpus.documents import describe_not_utf8, find_files
+from tfrecords.reading.manifest import FORMAT_VERSION, MANIFEST, SPLITS, listed_files, missing_file, read_folder
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, Tokenizer
 
 # Of a piece of the corpus: a shard's part that is worth the seek, and what a process holds in memory.
@@ -51,7 +52,7 @@ def build(
 
     Raises UserError for bad input, a split without examples, or a folder in use or with another build.
     """
-    paths = corpus.find_files(patterns)
+    paths = find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
     settings = settings.for_corpus(text_bytes)
     parts = Parts(files.make_output_dir(output_dir))
@@ -149,7 +150,7 @@ class _Build:
         print(f"'{parts.folder}' holds {_counts(manifest)}, from {megabytes:,.1f} MB of text in {seconds:,.1f} s")
         not_utf8 = sum((Counter(report["not_utf8"]) for report in read), Counter[str]())
         for path, count in sorted(not_utf8.items()):
-            print(f"warning: {corpus.describe_not_utf8(path, count)}")
+            print(f"warning: {describe_not_utf8(path, count)}")
         return manifest
 
     def _read(self) -> list[dict[str, Any]]:

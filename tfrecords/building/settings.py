@@ -7,9 +7,9 @@ from typing import Any
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
+from tfrecords.corpus.settings import TextField
 from tfrecords.examples import segments
 from tfrecords.examples.masking import MaskingRule
-from tfrecords.text_settings import TextField
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tfrecords import corpus
 from tfrecords.base import files
 from tfrecords.base.parts import Parts
-from tfrecords.building import sections
 from tfrecords.building.deal import (
     Deal,
     Documents,
@@ -22,6 +20,8 @@ from tfrecords.building.deal import (
     write_spill,
 )
 from tfrecords.building.settings import BuildSettings
+from tfrecords.corpus import sections
+from tfrecords.corpus.documents import read_texts, sentences_of
 from tfrecords.examples.layout import encode_examples, lay_out, plan_examples
 from tfrecords.examples.masking import MaskingVocabulary
 from tfrecords.examples.permutation import document_end_id, encode_streams
@@ -72,8 +72,8 @@ class Worker:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 if chunk.not_utf8:
                     not_utf8[chunk.path] = not_utf8.get(chunk.path, 0) + chunk.not_utf8
-                for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
-                    yield "\n".join(corpus.sentences_of(text.decode(), self.settings.split_sentences)).encode()
+                for text in read_texts(chunk, self.settings.text_field, self.settings.line_documents):
+                    yield "\n".join(sentences_of(text.decode(), self.settings.split_sentences)).encode()
 
     def build(self, part: str, shard: int, spills: list[Path]) -> dict[str, Any]:
         """Writes the records of a shard, and returns a report."""

@@ -16,7 +16,7 @@ from tfrecords.building.settings import BuildSettings
 from tfrecords.examples import segments
 from tfrecords.examples.masking import MaskingVocabulary, mask_examples
 from tfrecords.examples.randomness import derive
-from tfrecords.records import encode_records
+from tfrecords.examples.records import encode_records
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from tfrecords.base.machine.compiled import compiled
 from tfrecords.building.settings import SPAN_CONTEXT, BuildSettings
 from tfrecords.examples.masking import MaskingVocabulary
 from tfrecords.examples.randomness import below, derive, draw, unit
+from tfrecords.examples.records import encode_records
 from tfrecords.examples.segments import join_documents
-from tfrecords.records import encode_records
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.words import word_begins
 

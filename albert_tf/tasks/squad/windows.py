@@ -11,7 +11,7 @@ from albert_tf.tasks.squad.data import SquadExample, check_places
 from tfrecords.answers.edges import edges
 from tfrecords.answers.truncation import Truncation
 from tfrecords.base.errors import UserError
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 DOC_STRIDE = 128

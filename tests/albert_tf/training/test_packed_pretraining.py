@@ -10,7 +10,7 @@ from albert_tf import AlbertConfig
 from albert_tf.training import phases, pretraining
 from albert_tf.training.loop import training as loop
 from tests.albert_tf.training.trainers import history, pretrain
-from tfrecords.manifest import read_manifest
+from tfrecords.reading.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

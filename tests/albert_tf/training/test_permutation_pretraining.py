@@ -10,7 +10,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.load import load
 from albert_tf.training import pretraining
 from albert_tf.training.loop.devices import Devices
-from tfrecords.permutation_reader import read_permutations
+from tfrecords.reading.permutations import read_permutations
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -14,7 +14,7 @@ from tfrecords import train_tokenizer
 from tfrecords.base.settings import read_settings_file
 from tfrecords.building.builder import build
 from tfrecords.building.settings import BuildSettings
-from tfrecords.manifest import read_manifest
+from tfrecords.reading.manifest import read_manifest
 from tfrecords.tokenizers.loading import load_tokenizer
 
 RECIPES = Path(__file__).parents[3] / "recipes" / "roberta"

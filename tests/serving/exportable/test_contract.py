@@ -14,7 +14,7 @@ from serving.client.messages import join_batches
 from serving.exportable import PREDICT
 from serving.exportable.samples import sample_inputs
 from tests.serving.conftest import assert_close, example
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 HEADS = ("classifier", "regressor", "spans", "joint spans", "multiple choice", "token classifier", "embedder",

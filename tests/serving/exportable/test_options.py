@@ -12,7 +12,7 @@ import albert_tf
 from serving.exportable.decoding import special_ids
 from tests.albert_tf.test_published_folders import MEAN, embedder
 from tests.serving.conftest import assert_close
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TEXTS = ["the cat sat in paris where the river of france runs who is fine", "a dull film", "", "two (2) thousand mats."]

@@ -1,11 +1,11 @@
-"""Rows of the light runtime are those of `tfrecords.framing`."""
+"""Rows of the light runtime are those of `tfrecords.reading.framing`."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from serving.lite.rows import Framer as LiteFramer
-from tfrecords.framing import Framer
+from tfrecords.reading.framing import Framer
 
 
 @pytest.fixture(params=["albert", "roberta"])

@@ -10,7 +10,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tests.tfrecords.tokenizers.twins import assert_twins, ids_of
-from tfrecords.framing import Framer, encode
+from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 

@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecords.base.errors import UserError
-from tfrecords.building.lanes import stretches_of
 from tfrecords.examples.randomness import derive
 from tfrecords.reader import map_batches, open_records
+from tfrecords.reading.lanes import stretches_of
 
 # Purposes of keys; `reader` and `lanes` have others.
 _FILES, _ORDERS = 6, 7

@@ -14,8 +14,8 @@ from absl import logging
 from tfrecords.base.errors import UserError
 from tfrecords.base.patterns import patterns_of
 from tfrecords.base.text_files import is_json_lines, refuse_table
-from tfrecords.building import sections
-from tfrecords.building.sections import Chunk, Section, is_remote
+from tfrecords.corpus import sections
+from tfrecords.corpus.sections import Chunk, Section, is_remote
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 

@@ -1,0 +1,1 @@
+"""Reads records, and builds the rows of training and serving."""
