@@ -6,6 +6,8 @@ python -m albert_tf.run_evaluation --model=run --suite=embeddings --data_dir=set
 """
 
 import dataclasses
+import itertools
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +18,7 @@ from albert_tf.tasks.tables.data_file import FileOptions, columns_of
 from albert_tf.trainer_settings import Applied, DataFile, Records
 from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
-from tfrecords.base.errors import UserError, check_libraries
+from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
 from tfrecords.reading.manifest import read_manifest
@@ -85,8 +87,21 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
     start_tensorflow()
     from albert_tf.training.file_evaluation import evaluate_file
 
-    output_dir = settings.output_dir or folder / Path(settings.data_file).name.partition(".")[0]
+    output_dir = settings.output_dir or results_folder(folder, settings.data_file)
     evaluate_file(settings.model, options, label_column, str(output_dir), settings.depth, settings.batch_size)
+
+
+def results_folder(folder: Path, data_file: str) -> Path:
+    """Returns the folder for a file's results, named after it; with a number if that is another file's."""
+    name, own = Path(data_file).name.removesuffix(".gz"), {"", os.path.abspath(data_file)}
+    places = (folder / f"{Path(name).stem}{f'-{n}' * (n > 1)}" for n in itertools.count(1))
+    return next(place for place in places if _measured(place) in own)
+
+
+def _measured(place: Path) -> str:
+    # The data file whose results a folder holds.
+    about = place / "evaluation.json"
+    return os.path.abspath(files.read_object(about).get("data_file", "")) if about.is_file() else ""
 
 
 def _folder(settings: EvaluationSettings, place: Path) -> Path:
@@ -100,7 +115,6 @@ def _folder(settings: EvaluationSettings, place: Path) -> Path:
 def _evaluate_suite(settings: EvaluationSettings) -> None:
     output_dir = settings.output_dir or _folder(settings, find_model(settings.model)) / settings.suite
     sets = find_sets(settings.data_dir)
-    check_libraries("--suite=embeddings", pytrec_eval="pytrec_eval-terrier")
     start_tensorflow()
     from albert_tf.suites.run import evaluate_embeddings
 

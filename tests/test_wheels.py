@@ -82,7 +82,7 @@ def test_metadata(wheel):
     assert "tensorflow" in {requirement.name for requirement in requirements(metadata) if not requirement.marker}
     assert set(metadata.get_all("Provides-Extra")) == {
         *("test", "ray", "jax", "peers", "docs", "gateway", "parquet", "browser", "folders"),
-        *("search", "evaluation", "fuzz", "keras-hub", "remote", "tensorboard"),
+        *("search", "fuzz", "keras-hub", "remote", "tensorboard"),
     }
     assert metadata["Version"] == VERSION
     assert f"- name: {metadata['Author']}\n" in (ROOT / "CITATION.cff").read_text()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from albert_tf.choices import VECTORS
 from albert_tf.embeddings.index_files import ABOUT, about_index
@@ -31,6 +32,10 @@ _RESCORED = {"float32": 2, "int8": 4}
 _EXPANSION = 256
 # Texts that the graph takes at a time, and numbers in memory at a time.
 _PART, _BLOCK = 4096, 2**26
+# Vectors that are equal in steps of this part of 1 are one entry of the graph.
+_STEPS = 1e4
+# Texts whose nearest a new graph is asked for, how many of them, and the recall below which it warns.
+_SAMPLE, _TOP, _LEAST_RECALL = 200, 10, 0.9
 _FILES = {"texts": "texts.jsonl", "vectors": "vectors.npy", "graph": "graph.usearch"}
 
 
@@ -48,7 +53,7 @@ class Index:
     Args:
         vectors: float32 [texts, dimensions]; they have length 1 if the model compares by cosine.
         kind: "float32" or "int8".
-        graph: a usearch index; None: built if needed.
+        graph: a usearch index with one entry for equal vectors; None: built if needed.
         model: the identity of the model that made the vectors; empty: computed from `loaded`.
 
     Raises:
@@ -64,9 +69,12 @@ class Index:
         self.similarity = _compared_by(loaded)
         self.model = model or loaded.identity()
         self._scale = 127 / max(float(np.abs(vectors).max(initial=0)), 1e-12) if kind == "int8" else 1.0
-        self.graph = graph
-        if graph is None and needs_graph:
-            self.graph = self._build()
+        self.graph, self._alike = graph, {}
+        if needs_graph or graph is not None:
+            firsts, self._alike = _equal(vectors, self._scale if kind == "int8" else _STEPS)
+            if graph is None:
+                self.graph = self._build(firsts)
+                self._say_recall()
 
     def search(self, queries: Any, top: int = 10, exact: bool = False) -> list:
         """Returns for each query a list of the `top` best Hits, the best first; for one string, one list.
@@ -99,7 +107,8 @@ class Index:
         numbers = np.full((len(vectors), top), -1, "int64")
         for row, vector in enumerate(vectors):
             count = min(top * _RESCORED[self.kind], len(self.texts))
-            chosen = np.sort(self.graph.search(self._quantized(vector), count).keys.astype("int64"))
+            entries = self.graph.search(self._quantized(vector), count).keys.astype("int64")
+            chosen = np.sort(np.concatenate([self._alike.get(entry, [entry]) for entry in entries.tolist()]))
             compared = self._compared(vector[None], np.asarray(self.vectors[chosen]))[0]
             order = np.argsort(-compared, kind="stable")[:top]
             scores[row, : len(order)], numbers[row, : len(order)] = compared[order], chosen[order]
@@ -114,12 +123,23 @@ class Index:
             return vectors
         return np.clip(np.round(vectors * self._scale), -127, 127).astype("int8")
 
-    def _build(self) -> Any:
+    def _build(self, numbers: np.ndarray) -> Any:
         graph = self._empty_graph()
-        for start in progress_bar(range(0, len(self.texts), _PART), desc="building the graph", unit="part"):
-            part = self._quantized(np.asarray(self.vectors[start : start + _PART]))
-            graph.add(np.arange(start, start + len(part)), part)
+        # Similar texts often follow one another, and would be neighbours of one another only.
+        numbers = np.random.default_rng(0).permutation(numbers)
+        for start in progress_bar(range(0, len(numbers), _PART), desc="building the graph", unit="part"):
+            part = numbers[start : start + _PART]
+            graph.add(part, self._quantized(np.asarray(self.vectors[part])))
         return graph
+
+    def _say_recall(self) -> None:
+        # Measured by similarities, since texts with equal ones may take each other's place.
+        sample = np.random.default_rng(1).permutation(len(self.texts))[:_SAMPLE]
+        queries, top = np.asarray(self.vectors[np.sort(sample)]), min(_TOP, len(self.texts))
+        exact, found = (self.nearest(queries, top, exact)[0] for exact in (True, False))
+        recall = float((found >= exact[:, -1:] - 1e-5).mean())
+        say = logging.warning if recall < _LEAST_RECALL else logging.info
+        say("the graph finds %.3f of the %d nearest texts of %d sampled ones", recall, top, len(queries))
 
     def _empty_graph(self) -> Any:
         kind = "i8" if self.kind == "int8" else "f32"
@@ -147,6 +167,17 @@ class Index:
         written = {"files_sha256": _digests(folder, self.graph is not None)}
         files.write_json(about, {**source, **kinds, **written})
         return folder
+
+
+def _equal(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """Returns the first number of each vector rounded to 1 / scale, and all numbers of those there several times."""
+    keys = np.empty((len(vectors), 2), "uint64")
+    for start in range(0, len(vectors), _PART):
+        for number, vector in enumerate(np.round(vectors[start : start + _PART] * scale).astype("int32"), start):
+            keys[number] = np.frombuffer(hashlib.blake2b(vector.tobytes(), digest_size=16).digest(), "uint64")
+    _, firsts, groups, counts = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(groups.ravel(), kind="stable"), np.cumsum(counts)[:-1])
+    return firsts, {int(first): numbers for first, numbers in zip(firsts, members) if len(numbers) > 1}
 
 
 def exact_nearest(

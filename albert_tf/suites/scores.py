@@ -1,17 +1,17 @@
-"""Scores embeddings by MTEB's measures; needs the extra `evaluation`."""
+"""Scores embeddings by MTEB's measures; of passages with equal scores every order counts alike."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import pytrec_eval
 
 from albert_tf.suites.sets import EmbeddingSet, PairSet, Ranking
 from albert_tf.tasks.metrics import pearson, spearman
 
 # Passages that retrieval ranks for each query, and draws of queries for an interval.
 _MOST_RANKED, _RESAMPLES = 1000, 2000
-_RETRIEVAL = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "map": "map"}
+# Digits of similarities that count: the last ones of a vector depend on its batch.
+_DIGITS = 6
 # Numbers in memory at a time.
 _BLOCK = 2**24
 
@@ -48,7 +48,8 @@ def _vectors(encode: Callable, texts: Sequence[str]) -> np.ndarray:
 def _pairs(data: PairSet, model: Embedder) -> dict[str, Any]:
     vectors = _vectors(model.encode, [*data.firsts, *data.seconds])
     first, second = vectors[: len(data.firsts)], vectors[len(data.firsts) :]
-    scores = np.array([model.similarity(a[None], b[None])[0, 0] for a, b in zip(first, second)], "float64")
+    found = [model.similarity(a[None], b[None])[0, 0] for a, b in zip(first, second)]
+    scores = np.round(np.array(found, "float64"), _DIGITS)
     ends = np.cumsum(list(data.parts.values()))[:-1].tolist() if data.parts else []
     parts = {
         name: spearman(*both)
@@ -72,25 +73,59 @@ def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
     names, asked = list(data.passages), list(data.judgements)
     passages = _vectors(model.encode_document, list(data.passages.values()))
     queries = _vectors(model.encode_query, [data.queries[name] for name in asked])
-    run = {}
+    found, places = [], {name: place for place, name in enumerate(names)}
     size = max(1, _BLOCK // len(names))
     for start in range(0, len(asked), size):
-        # Rounded, since a vector's last digits depend on its batch: equal passages must have equal scores.
-        scores = np.round(model.similarity(queries[start : start + size], passages).astype("float64"), 6)
+        # Equal passages must have equal scores.
+        scores = np.round(model.similarity(queries[start : start + size], passages).astype("float64"), _DIGITS)
         for query, row in zip(asked[start : start + size], scores):
-            chosen = np.argsort(-row, kind="stable")[:_MOST_RANKED].tolist()
-            run[query] = {
-                names[number]: float(row[number]) for number in chosen if not _is_query(data, query, names[number])
-            }
-    judge = pytrec_eval.RelevanceEvaluator(data.judgements, {"ndcg_cut.10", "recall.10,100", "map"})
-    found = judge.evaluate(run)
-    return {name: np.array([found[query][key] for query in asked]) for name, key in _RETRIEVAL.items()}
+            judged = data.judgements[query]
+            relevance = np.zeros(len(names), "int64")
+            for name in judged.keys() & places.keys():
+                relevance[places[name]] = judged[name]
+            if query in places and _is_query(data, query):
+                row, relevance = (np.delete(values, places[query]) for values in (row, relevance))
+            found.append(expected_scores(row, relevance, sorted(judged.values(), reverse=True)))
+    return {name: np.array([figures[name] for figures in found]) for name in found[0]}
 
 
-def _is_query(data: Ranking, query: str, passage: str) -> bool:
+def expected_scores(scores: np.ndarray, relevance: np.ndarray, judged: Sequence[int]) -> dict[str, float]:
+    """Returns a query's mean measures over all orders of passages with equal scores.
+
+    Args:
+        scores: float64 [passages].
+        relevance: int [passages].
+        judged: all relevances of the query, the highest first, also those of passages that are not ranked.
+
+    >>> figures = expected_scores(np.zeros(4), np.array([1, 0, 0, 0]), [1])
+    >>> round(figures["map"], 4) == round((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4, 4)
+    True
+    """
+    _, group, sizes = np.unique(-scores, return_inverse=True, return_counts=True)
+    size = np.repeat(sizes, sizes)[:_MOST_RANKED]
+    ranks = np.arange(1, len(size) + 1)
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)[:_MOST_RANKED]
+    gains = np.bincount(group, relevance)
+    gain = np.repeat(gains, sizes)[:_MOST_RANKED] / size
+    hits = np.bincount(group, relevance > 0)
+    # Relevant passages in a rank's group, and those before it.
+    here, before = (np.repeat(counts, sizes)[:_MOST_RANKED] for counts in (hits, np.cumsum(hits) - hits))
+    chance = here / size
+    earlier = (ranks - begins - 1) * (here - 1) / np.maximum(size - 1, 1)
+    relevant = max(sum(value > 0 for value in judged), 1)
+    discounts = 1 / np.log2(np.arange(2, 12))
+    ideal = discounts[: len(judged)] @ judged[:10]
+    return {
+        "ndcg@10": float(gain[:10] @ discounts[: len(gain)] / ideal) if ideal else 0.0,
+        "recall@10": float(chance[:10].sum() / relevant),
+        "recall@100": float(chance[:100].sum() / relevant),
+        "map": float((chance * (before + 1 + earlier) / ranks).sum() / relevant),
+    }
+
+
+def _is_query(data: Ranking, query: str) -> bool:
     # As ArguAna's, which every model would find first. Other sets merely number queries and passages alike.
-    judged = passage in data.judgements[query]
-    return passage == query and not judged and data.passages[passage].endswith(data.queries[query])
+    return query not in data.judgements[query] and data.passages[query].endswith(data.queries[query])
 
 
 def _interval(values: np.ndarray) -> list[float]:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from albert_tf.run_evaluation import EvaluationSettings
+from albert_tf.run_evaluation import EvaluationSettings, results_folder
 from albert_tf.suites.run import evaluate_embeddings
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.training.file_evaluation import Evaluated, evaluate_model
 from serving.lite import LiteModel
-from tfrecords.base.errors import UserError, check_libraries
+from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 
 # The kinds of task by those of answers.
@@ -26,7 +26,6 @@ def main(settings: EvaluationSettings) -> None:
     model, folder = LiteModel(settings.model), Path(settings.model) / "evaluation"
     if settings.suite:
         sets = find_sets(settings.data_dir)
-        check_libraries("--suite=embeddings", pytrec_eval="pytrec_eval-terrier")
         output_dir = settings.output_dir or str(folder / settings.suite)
         evaluate_embeddings(settings.model, sets, output_dir, batch_size=settings.batch_size, loaded=model)
         return
@@ -40,7 +39,7 @@ def main(settings: EvaluationSettings) -> None:
     rows = model.rows
     in_rows = rows.tokenizer, rows.max_seq_length, functools.partial(_answers, model)
     evaluated = Evaluated(_KINDS[answer.kind], answer.labels, task, *in_rows)
-    output_dir = settings.output_dir or str(folder / Path(settings.data_file).name.partition(".")[0])
+    output_dir = settings.output_dir or str(results_folder(folder, settings.data_file))
     evaluate_model(evaluated, settings.model, FileOptions.of(settings), "", output_dir)
 
 

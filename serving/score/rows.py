@@ -1,6 +1,7 @@
 """Reads the rows of files, JSON or plain text, in pieces."""
 
 import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
 from tfrecords.base.patterns import matches, patterns_of
 from tfrecords.base.text_files import check_text, is_json_lines, read_head, refuse_table
@@ -123,8 +125,14 @@ def _parse_text(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Inpu
 def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> InputRow:
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"not a JSON object: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as refused:
+        # NaN as Python writes it, and half a surrogate, which training reads.
+        try:
+            found = whole_characters(json.loads(line))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ValueError(f"not a JSON object: {refused}") from refused
     texts = []
     for name in fields:
         if not isinstance(found.get(name), str):

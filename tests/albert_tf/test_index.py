@@ -12,6 +12,7 @@ from albert_tf.embeddings.index import Index, index_folder
 from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
 from tests.albert_tf.tiny import table
+from tfrecords.answers.numbers import unit
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -149,6 +150,22 @@ def test_wrong_flags_of_the_command(options, said, tmp_path):
     with refused(said):
         search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **values))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_equal_texts_do_not_break_the_graph(loaded, kind, monkeypatch, caplog):
+    """Each is found, others are found as well, and the recall is measured and said."""
+    pytest.importorskip("usearch", reason="needs the extra search")
+    monkeypatch.setattr(indices, "EXACT_UP_TO", 10)
+    random = np.random.default_rng(0)
+    vectors = unit(random.normal(size=(400, 16)).astype("float32"))
+    vectors[::2] = vectors[0] + random.normal(scale=1e-8, size=(200, 16))
+    with caplog.at_level("INFO"):
+        index = Index(loaded, ["text"] * 400, vectors, kind)
+    assert "of the 10 nearest texts of 200 sampled ones" in caplog.text and len(index.graph) <= 210
+    found, numbers = index.nearest(vectors, 20)
+    assert np.mean(found >= index.nearest(vectors, 20, exact=True)[0][:, -1:] - 1e-5) > 0.99
+    assert all(len(set(row)) == 20 for row in numbers.tolist())
 
 
 def test_without_usearch_nothing_is_encoded(loaded, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from albert_tf import run_evaluation
+from albert_tf.suites.scores import expected_scores
 from albert_tf.suites.sets import find_sets
 from tests.albert_tf.refusals import lines, refused
 from tests.albert_tf.search_model import TEXTS, made
@@ -120,10 +121,24 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
 
 @pytest.fixture
 def measure():
-    pytest.importorskip("pytrec_eval", reason="needs the extra evaluation")
     from albert_tf.suites.scores import measure
 
     return measure
+
+
+def test_equal_scores_count_at_their_expected_ranks(measure):
+    """Without ties the measures are trec_eval's; with them, their mean over all orders."""
+    judge = pytest.importorskip("pytrec_eval").RelevanceEvaluator
+    names = ["ndcg_cut_10", "recall_10", "recall_100", "map"]
+    scores, relevance = np.array([3.0, 2, 2, 1, 1, 1]), np.array([0, 1, 0, 2, 0, 1])
+    judged = {str(number): int(value) for number, value in enumerate(relevance)} | {"missing": 1}
+    orders = []
+    for first, second in itertools.product(itertools.permutations([0, 0.1]), itertools.permutations([0, 0.1, 0.2])):
+        run = dict(zip(judged, (scores + [0, *first, *second]).tolist()))
+        found = judge({"q": judged}, {"ndcg_cut.10", "recall.10,100", "map"}).evaluate({"q": run})["q"]
+        orders.append([found[name] for name in names])
+    figures = expected_scores(scores, relevance, sorted(judged.values(), reverse=True))
+    assert list(figures.values()) == pytest.approx(np.mean(orders, axis=0))
 
 
 def test_pairs_are_scored_over_all_parts(tmp_path, measure):
@@ -198,13 +213,3 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
         (place / "embeddings.json").write_text(content)
         with refused("holds no figures of a suite; remove it"):
             run_evaluation.main(settings)
-
-
-def test_a_missing_library_is_one_line(tmp_path, monkeypatch):
-    written(tmp_path / "sets", mine_IN_test__csv=STS)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    settings = run_evaluation.EvaluationSettings(
-        model=str(made(tmp_path / "model")), suite="embeddings", data_dir=str(tmp_path / "sets")
-    )
-    with refused("needs pytrec_eval-terrier: pip install pytrec"):
-        run_evaluation.main(settings)

@@ -64,9 +64,10 @@ def _tell(missing: str) -> None:
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:
-    """Wraps a name to at most three lines; "…" replaces the rest of a longer one."""
+    """Wraps a name to at most three lines; "…" replaces the rest of a longer one, and "$" is escaped."""
     width = line_width // 2 if _width(name) > len(name) else line_width
-    return "\n".join(textwrap.wrap(name, width, max_lines=3, placeholder="…"))
+    # Two dollar signs would begin and end a formula.
+    return "\n".join(textwrap.wrap(name, width, max_lines=3, placeholder="…")).replace("$", r"\$")
 
 
 def _width(text: str) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert_tf.tasks.tables.values import label_text, listed
+from albert_tf.tasks.tables.values import WRITTEN_NUMBER, label_text, listed
 from tfrecords.base.errors import UserError
 
 # Names that identify a column, in any case. The role itself wins if there are others.
@@ -27,6 +27,10 @@ _ROLES = {
     ),
     "score": ("score", "label", "similarity", "similarity_score", "relatedness_score"),
 }
+# How tables write that a number is missing.
+_MISSING = ("n/a", "na", "nan", "null", "none", "missing", "unknown", "-", "?", "#n/a")
+# Among so many numbers one value may be none, and is reported.
+_FEW = 10
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
 
 
@@ -67,6 +71,7 @@ class Labels(NamedTuple):
 def kind_of_labels(values: Iterable[Any]) -> Labels:
     """Returns the task for labels: "multilabel" for lists, "regression" for fractions, else "classification".
 
+    Numbers with thousands, per cent or currency signs count as fractions, which reading refuses.
     A comma is read as a decimal comma if no value has a point and at least one comma is not followed by three digits.
 
     >>> kind_of_labels(["4,5", "3", "2,25"])
@@ -74,22 +79,27 @@ def kind_of_labels(values: Iterable[Any]) -> Labels:
     >>> kind_of_labels(["5", "1"]).kind, kind_of_labels(["1.0", "0.0"]).kind, kind_of_labels([["joy"], []]).kind
     ('classification', 'classification', 'multilabel')
     """
-    marks, is_fraction, is_decimal, is_empty = set[str](), False, False, True
+    marks, is_fraction, is_decimal = set[str](), False, False
+    numbers, written, others = 0, 0, 0
     for value in values:
-        if listed(value) is not None:
+        if not others and listed(value) is not None:
             return Labels("multilabel")
         # Reading reports an empty cell with its line.
         if value is None or value != value or value == "":
             continue
-        found = None if isinstance(value, bool) else _NUMBER.fullmatch(label_text(value))
-        if not found:
-            return Labels("classification")
-        is_empty = False
+        text = label_text(value)
+        if isinstance(value, bool) or not (found := _NUMBER.fullmatch(text)):
+            is_written = bool(WRITTEN_NUMBER.fullmatch(text))
+            written += is_written
+            others += not is_written and text.strip().casefold() not in _MISSING
+            continue
+        numbers += 1
         is_fraction |= bool(found[3])
         if found[1]:
             marks.add(found[1])
             is_fraction |= found[2].strip("0") != ""
             is_decimal |= found[1] == "," and len(found[2]) != 3
-    decimal_comma = marks == {","} and is_decimal
-    is_regression = is_fraction and not is_empty and (decimal_comma or "," not in marks)
+    decimal_comma = marks == {","} and is_decimal and not written
+    # Reading names the rows whose numbers it cannot read, and the few that are none among many fractions.
+    is_regression = (is_fraction or written > 0) and others * _FEW <= numbers + written
     return Labels("regression" if is_regression else "classification", decimal_comma and is_regression)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf.tasks.tables.columns import find_column, kind_of_labels
 from albert_tf.tasks.tables.lines import check_encoding
-from albert_tf.tasks.tables.reading import PARQUET, SEPARATED, DataRow, Table, read_table
+from albert_tf.tasks.tables.reading import PARQUET, SEPARATED, DataRow, Table, read_all, read_table
 from albert_tf.tasks.tables.values import check_known, names_of, tagged_words, text_of
 from tfrecords.base.errors import UserError, printable
 from tfrecords.base.text_files import JSON_LINES, ending
@@ -167,12 +168,23 @@ def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[t
     table = _required(options, decimal_comma)
     keys, labels, known = [], [], dict.fromkeys(options.known)
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for row in table.rows:
+
+    def read(row: DataRow) -> tuple[list[str], tuple[str, ...]]:
         texts, found = _texts_and_labels(table, row, options)
         if known:
             check_known(table, row, options.label_column, found, known)
+        return texts, found
+
+    longest = 0
+    for texts, found in read_all(table.rows, read):
+        longest = max(longest, texts[0].count(" "))
         keys.append(text_key(texts))
         labels.append(shared.setdefault(found, found))
+    if options.task == "tagging" and not (longest or known) and len(keys) > 1:
+        raise UserError(
+            f"'{options.path}': every row has one word; write a sentence a row, its words and its tags each separated "
+            "by spaces"
+        )
     return np.array(keys, np.uint64), labels
 
 
@@ -256,9 +268,24 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
     alike: dict[str, str] = {}
     for name in sorted(names):
         # Such as 1 and 1.0, which pandas writes for integers in a column with empty cells, or an invisible character.
-        seen = "".join(one for one in unicodedata.normalize("NFC", name) if one.isprintable()).strip()
-        if (other := alike.setdefault(_WRITTEN_AS_FLOAT.sub(r"\1", seen), name)) != name:
-            raise UserError(f"'{path}': {column} has both {other!r} and {name!r}; write one of them in all rows")
+        seen = " ".join("".join(one for one in unicodedata.normalize("NFKC", name) if one.isprintable()).split())
+        seen = "O" if kind == "tagging" and seen == "0" else _WRITTEN_AS_FLOAT.sub(r"\1", seen)
+        other = alike.setdefault(seen.casefold(), name)
+        if other == name:
+            continue
+        shown = [
+            ascii(one) if unicodedata.normalize("NFKC", other) == unicodedata.normalize("NFKC", name) else repr(one)
+            for one in (other, name)
+        ]
+        both = f"'{path}': {column} has both {shown[0]} and {shown[1]}"
+        if other.casefold() == name.casefold() and other.upper() != "O" and not _is_boolean(name):
+            logging.warning("%s, which count as two; if they are one, write one of them in all rows", both)
+        else:
+            raise UserError(f"{both}; write one of them in all rows")
+
+
+def _is_boolean(name: str) -> bool:
+    return name.casefold() in ("true", "false", "yes", "no")
 
 
 def ordered_labels(kind: str, names: Collection[str]) -> list[str]:

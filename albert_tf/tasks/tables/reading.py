@@ -4,9 +4,9 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 
@@ -29,6 +29,31 @@ _HEAD_CHARACTERS = 1 << 16
 # A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
 _CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
 _QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
+
+
+# Wrong rows that an error describes.
+_MOST_DESCRIBED = 5
+_Item = TypeVar("_Item")
+_Read = TypeVar("_Read")
+
+
+def read_all(items: Iterable[_Item], read: Callable[[_Item], _Read | None]) -> Iterator[_Read]:
+    """Yields what `read` returns unless it is None; the first UserError is raised with those of all later items."""
+    errors = []
+    for item in items:
+        try:
+            found = read(item)
+        except UserError as error:
+            errors.append(str(error))
+        else:
+            if found is not None and not errors:
+                yield found
+    if errors:
+        path = errors[0].partition("' ")[0] + "' "
+        others = [error.removeprefix(path).rpartition("; ")[0] or error for error in errors[1:_MOST_DESCRIBED]]
+        if more := len(errors) - 1 - len(others):
+            others.append(f"{more:,} more rows")
+        raise UserError(errors[0] + f" (also {', '.join(others)})" * bool(others))
 
 
 class DataRow(NamedTuple):
@@ -203,26 +228,31 @@ def _rows(
     path: Path, cells: Iterator[tuple[int, list[str]]], header: Sequence[str], skip_broken: bool
 ) -> Iterator[DataRow]:
     broken = []
-    for line, values in cells:
+
+    def row(numbered: tuple[int, list[str]]) -> DataRow | None:
+        line, values = numbered
         if line > 1 < len(header) and [value.removeprefix("\ufeff") for value in values] == list(header):
             raise UserError(f"'{path}' line {line}: the header again, as of another file; remove this line")
         if len(values) == len(header):
-            yield DataRow(line, dict(zip(header, values)))
-        elif skip_broken:
-            broken.append(line)
-        else:
+            return DataRow(line, dict(zip(header, values)))
+        if not skip_broken:
             raise UserError(
                 f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
                 "fix the row"
             )
+        broken.append(line)
+        return None
+
+    yield from read_all(cells, row)
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
 
 
 def _objects(path: Path, encoding: str | None) -> Iterator[DataRow]:
-    for number, line in enumerate(read_lines(path, encoding), 1):
+    def row(numbered: tuple[int, str]) -> DataRow | None:
+        number, line = numbered
         if not line.strip():
-            continue
+            return None
         fix = "write one object a line" + ", as jq -c '.[]' does of an array" * line.lstrip().startswith("[")
         try:
             values = whole_characters(json.loads(line, object_pairs_hook=_object))
@@ -230,7 +260,9 @@ def _objects(path: Path, encoding: str | None) -> Iterator[DataRow]:
             raise UserError(f"'{path}' line {number}: not JSON ({error}); {fix}") from error
         if not isinstance(values, dict):
             raise UserError(f"'{path}' line {number}: not a JSON object; {fix}")
-        yield DataRow(number, values)
+        return DataRow(number, values)
+
+    return read_all(enumerate(read_lines(path, encoding), 1), row)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any
 from albert_tf.tasks.tables.reading import DataRow, Table
 from tfrecords.base.errors import UserError
 
+# Numbers with marks that Python does not read: thousands, decimal commas, per cent, currencies.
+WRITTEN_NUMBER = re.compile(r"\s*[$€£¥]?\s*[+-]?\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*\s*[%‰$€£¥]?\s*")
 # The largest number that float32, in which models learn, holds.
 LARGEST = 3.4028234663852886e38
 
@@ -75,7 +77,8 @@ def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) 
     """Returns the text in a row's column."""
     value = row.values[column]
     if not isinstance(value, str):
-        raise table.wrong(row, f"{column} {value!r} is not a text")
+        fix = "give --task=tagging if its words have tags" if listed(value) else "fix the row"
+        raise table.wrong(row, f"{column} {value!r} is not a text", fix)
     if not (value.strip() or takes_empty):
         raise _empty(table, row, column)
     return value
@@ -122,8 +125,9 @@ def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, hi
     expected, fix = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "fix the row"
     if abs(number) > LARGEST:
         expected = f"a number that float32 holds, up to {LARGEST:.2g}"
-    elif isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
-        fix = "write a decimal point"
+    elif isinstance(value, str) and WRITTEN_NUMBER.fullmatch(value):
+        fix = "write digits and a decimal point alone, as 1250.75"
+        fix += ", or give --task=classification if these are names" * (high == LARGEST)
     raise table.wrong(row, f"{column} {value!r} is not {expected}", fix)
 
 

@@ -162,3 +162,13 @@ def test_without_rows_held_out_it_is_said_that_nothing_was_measured(from_file, t
     assert "nothing was measured, as --dev_fraction=0 holds no row out; python -m albert_tf.run_evaluation" in printed
     with pytest.raises(UserError, match=r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
         run_finetuning.main(changed(from_file, f"--dev_fraction=0 --early_stopping=1 --output_dir={tmp_path}/other"))
+
+
+def test_results_of_files_of_one_name_are_all_kept(tmp_path):
+    found = []
+    for name in ("held.2023.csv", "held.2024.csv", "x/held.2023.csv", "held.2023.csv"):
+        place = run_evaluation.results_folder(tmp_path, name)
+        place.mkdir(exist_ok=True)
+        (place / "evaluation.json").write_text(json.dumps({"data_file": name}))
+        found.append(place.name)
+    assert found == ["held.2023", "held.2024", "held.2023-2", "held.2023"]

@@ -20,3 +20,13 @@ def test_tables_are_refused(tmp_path, name):
     (tmp_path / name).write_text("id,text\n")
     with pytest.raises(UserError, match=rf"{name}' is a table, .* make JSON lines of it"):
         rows.find_files(f"{tmp_path}/*")
+
+
+def test_json_is_read_as_training_reads_it(tmp_path):
+    """NaN as Python writes it, and half a surrogate; what is no object stays an error."""
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a\\ud83d", "id": 1}\n{"text": "b", "id": NaN}\n[NaN]\n')
+    first, second, third = (row for piece in rows.cut([path], 99) for row in rows.read(piece, ["text"], ["id"]))
+    assert (first.texts, first.kept) == (("a\ufffd".encode(),), {"id": 1})
+    assert second.texts == (b"b",) and second.kept["id"] != second.kept["id"]
+    assert third.error.startswith("not a JSON object")
