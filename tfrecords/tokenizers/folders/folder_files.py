@@ -140,11 +140,11 @@ class FolderFiles:
     def takes_blank(self, name: str) -> bool | None:
         """Returns whether the mask token `name` takes in blanks before it (lstrip), or None if no file says so.
 
-        tokenizer_config.json has priority, as in transformers 5.
+        As in transformers 5, the tokens that tokenizer_config.json adds have priority, and its mask_token says nothing.
         """
-        tokens = [*(self.settings.get("added_tokens_decoder") or {}).values(), self.settings.get("mask_token")]
+        tokens = [*(self.settings.get("added_tokens_decoder") or {}).values()]
         tokens += self.described.get("added_tokens") or []
-        return next((one.get("lstrip") for one in tokens if isinstance(one, dict) and one.get("content") == name), None)
+        return next((one.get("lstrip") for one in tokens if one.get("content") == name), None)
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
         """Returns the tokens that the files add to the vocabulary `ids`, by ascending id."""
