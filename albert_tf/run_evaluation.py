@@ -100,7 +100,7 @@ def _folder(settings: EvaluationSettings, place: Path) -> Path:
 def _evaluate_suite(settings: EvaluationSettings) -> None:
     output_dir = settings.output_dir or _folder(settings, find_model(settings.model)) / settings.suite
     sets = find_sets(settings.data_dir)
-    check_libraries("--suite=embeddings", pytrec_eval="pytrec_eval-terrier")
+    check_libraries("--suite=embeddings", "evaluation", pytrec_eval="pytrec_eval-terrier")
     start_tensorflow()
     from albert_tf.suites.run import evaluate_embeddings
 

@@ -23,7 +23,7 @@ from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
 from serving.lite.start import PortSettings
 from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.files import locked, output_folder, whole_path, write_json
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main, start_tensorflow
@@ -104,6 +104,8 @@ def _export(settings: StartSettings, base: Path, engine: str) -> str:
         engine=engine,
         compute=compute,
         max_seq_length=settings.max_seq_length,
+        # What the gateway calls, too.
+        **{"warm_up_signatures": "serving_default,tokenize"} if engine == "tensorflow" else {},
         allow_pickle=settings.allow_pickle,
     )
     # What a later start compares: whether 8 bits were near enough need not be tried again.
@@ -177,7 +179,7 @@ def _is_export_of(version: Path, exported: dict[str, Any], asked: dict[str, Any]
 
 
 def _name_of(model: str) -> str:
-    return Path(model).resolve().name.removesuffix(".keras") if Path(model).exists() else model.split("/")[-1]
+    return Path(os.path.abspath(model)).name.removesuffix(".keras") if Path(model).exists() else model.split("/")[-1]
 
 
 def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list[str]]:
@@ -186,7 +188,7 @@ def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list
     real = shutil.which(_REAL)
     if real is None or not all((version / SAVED_MODEL).is_file() for version in versions_of(base)[-1:]):
         return [[*python, "serving.model_server", *settings.server_flags(base)]]
-    server, name = settings.model_flags(base), settings.name or base.resolve().name
+    server, name = settings.model_flags(base), settings.served_name(base)
     server += [f"--tensorflow_{kind}_op_parallelism={cores()}" for kind in ("intra", "inter")]
     # It listens on every network interface: a port that must not be open there has to be off.
     is_open = settings.is_open("grpc")
@@ -224,6 +226,7 @@ def run_together(started: list[list[str]]) -> int:
 
 def main(settings: StartSettings) -> None:
     """Exports the model if needed, and runs the servers."""
+    check_libraries("start", "gateway", starlette="starlette")
     settings.check_ports()
     if settings.api_key_file:
         Keys.read(settings.api_key_file)

@@ -17,7 +17,6 @@ from serving.exportable.inputs import specs
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import BatchRows, attend_from_first
 from serving.lite.description import TensorSpec
-from serving.lite.interpreters import silence
 from serving.litert.signatures import with_signatures
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
@@ -119,8 +118,7 @@ def input_specs(exportable: Exportable) -> dict[str, tf.TensorSpec]:
 
 
 def _signatures(exportable: Exportable, content: bytes) -> dict[str, bytes]:
-    with silence():
-        runner = Interpreter(model_content=content).get_signature_runner()
+    runner = Interpreter(model_content=content).get_signature_runner()
     inputs, outputs = _infos(runner.get_input_details()), _infos(runner.get_output_details())
     names = exportable.lite_signatures or {DEFAULT_SIGNATURE: tuple(outputs)}
     # All have all inputs: what a request leaves out, TensorFlow Serving takes from the request before.

@@ -26,7 +26,7 @@ def main(settings: EvaluationSettings) -> None:
     model, folder = LiteModel(settings.model), Path(settings.model) / "evaluation"
     if settings.suite:
         sets = find_sets(settings.data_dir)
-        check_libraries("--suite=embeddings", pytrec_eval="pytrec_eval-terrier")
+        check_libraries("--suite=embeddings", "evaluation", pytrec_eval="pytrec_eval-terrier")
         output_dir = settings.output_dir or str(folder / settings.suite)
         evaluate_embeddings(settings.model, sets, output_dir, batch_size=settings.batch_size, loaded=model)
         return

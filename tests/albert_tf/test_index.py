@@ -154,7 +154,7 @@ def test_wrong_flags_of_the_command(options, said, tmp_path):
 def test_without_usearch_nothing_is_encoded(loaded, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(indices, "_encoded", None)
-    with refused("int8 vectors needs usearch: pip install usearch"):
+    with refused("int8 vectors needs usearch: pip install .*search"):
         loaded.index(TEXTS, vectors="int8")
 
 

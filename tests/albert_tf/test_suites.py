@@ -206,5 +206,5 @@ def test_a_missing_library_is_one_line(tmp_path, monkeypatch):
     settings = run_evaluation.EvaluationSettings(
         model=str(made(tmp_path / "model")), suite="embeddings", data_dir=str(tmp_path / "sets")
     )
-    with refused("needs pytrec_eval-terrier: pip install pytrec"):
+    with refused("needs pytrec_eval-terrier: pip install .*evaluation"):
         run_evaluation.main(settings)

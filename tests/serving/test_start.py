@@ -16,6 +16,7 @@ from absl import flags
 
 import serving
 from serving import start
+from serving.export import ExportSettings
 from serving.lite.start import LightStartSettings
 from serving.litert import agreement
 from serving.start import StartSettings
@@ -190,6 +191,10 @@ def test_an_export_is_served_as_it_is(settings, tmp_path):
     write_version(tmp_path / "servable" / "3")
     settings = dataclasses.replace(settings, model=str(tmp_path / "servable"))
     assert start.find_servable(settings) == tmp_path / "servable" and not exports
+    (tmp_path / "link").symlink_to("servable")
+    assert settings.served_name(tmp_path / "link") == "link"
+    with pytest.raises(UserError, match="is a version of an export; give its parent folder"):
+        ExportSettings(model="m", output_dir=str(tmp_path / "servable" / "3"))
     with pytest.raises(UserError, match=rf"give its parent folder, '{tmp_path}/servable'"):
         start.find_servable(dataclasses.replace(settings, model=str(tmp_path / "servable" / "3")))
 

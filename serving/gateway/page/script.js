@@ -189,7 +189,7 @@ function show(model) {
   const examples = { ...EXAMPLES, text: fields.has("context") ? "Which river runs through Paris?" : model.can.includes("fill_mask") ? `The cat sat on the ${model.mask || "[MASK]"}.` : "The cat sat on the mat." };
   for (const [name, text] of Object.entries(examples)) if (!$(name).dataset.own) $(name).value = text;
   const limit = model.max_input_length ? `, longest input ${model.max_input_length} tokens` : "";
-  $("about").textContent = model.version === null ? `${model.id} is not loaded yet` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", not available now"}`;
+  $("about").textContent = model.version === null ? `${model.id} is not loaded yet; this page waits for it` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", not available now"}`;
   $("status").textContent = silent(model);
 }
 
@@ -205,6 +205,7 @@ async function look(key) {
   $("model").value = shown.id;
   $("model-field").hidden = models.length < 2;
   $("key-field").hidden = !$("key").value;
+  if (models.some((one) => one.version === null)) setTimeout(() => look(key).catch(failed), 1000);
   return read.models;
 }
 
