@@ -48,13 +48,11 @@ const TASKS = {
     title: "Masked words", route: "fill_mask",
     fields: () => ["text"],
     body: (model, asked) => ({ inputs: asked.text }),
-    draw: (answer, model) =>
-      answer.length
-        ? answer.flatMap((mask, number) => [
-            answer.length > 1 ? node("h3", {}, `Mask ${number + 1}`) : null,
-            bars(mask.map((one) => [one.text, percent(one.score), one.score])),
-          ])
-        : [node("p", { className: "soft" }, `Write ${model.mask || "[MASK]"} in the text, and the model predicts that word.`)],
+    draw: (answer) =>
+      answer.flatMap((mask, number) => [
+        answer.length > 1 ? node("h3", {}, `Mask ${number + 1}`) : null,
+        bars(mask.map((one) => [one.text, percent(one.score), one.score])),
+      ]),
   },
   classify: {
     title: "Classes", route: "predict",
