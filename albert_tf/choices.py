@@ -7,6 +7,12 @@ OPTIMIZERS = ("lamb", "adamw", "muon")
 GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker")
+# Tasks of a user's own tables, and all; without a name, the labels decide.
+OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
+TASKS = (
+    "", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "squad1", "squad2", "pairs", "race",
+    *OWN_KINDS,
+)  # fmt: skip
 DEPTH_HELP = "number of layers to run, for a model that shares blocks; 0: as many as it has"
 ALLOW_PICKLE_HELP = "read a model that has only PyTorch pickle weights; opening them can run code"
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"

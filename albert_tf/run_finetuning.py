@@ -4,11 +4,12 @@ python -m albert_tf.run_finetuning --data_file=reviews.csv --init_from=albert/al
 python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
 """
 
+from albert_tf.choices import OWN_KINDS
 from albert_tf.config import read_config
 from albert_tf.loading.hub import check_model
 from albert_tf.loading.model_files import MODEL_FILE, load_task
 from albert_tf.tasks.resolving import resolve_data
-from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
+from albert_tf.tasks.settings import FinetuningSettings, check_data_dir
 from tfrecords.base.machine.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_export, start_tensorflow
 from tfrecords.tokenizers.folders.folder_files import check_tokenizer

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES, TASKS
 from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -67,6 +67,7 @@ class DataFolder(Columns):
         "",
         help="a GLUE task such as sst2, or squad1, squad2, race; for your own data classification, multilabel, "
         "regression, tagging or pairs; empty: detected from the labels of your data",
+        choices=TASKS,
     )
     data_dir: str = setting("", help="folder with the files of a task, e.g. glue/SST-2, or with train and dev files")
 
@@ -107,7 +108,7 @@ class Run(PublishedModel):
     def __post_init__(self):
         super().__post_init__()
         if self.tensorboard:
-            check_libraries("--tensorboard", tensorboard="tensorboard")
+            check_libraries("--tensorboard", "tensorboard", tensorboard="tensorboard")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
+from serving.manifest import LITERT, SAVED_MODEL
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
@@ -100,6 +101,8 @@ class ExportSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if any((Path(self.output_dir) / name).is_file() for name in (SAVED_MODEL, LITERT)):
+            raise UserError(f"--output_dir={self.output_dir} is a version of an export; give its parent folder")
         if self.engine == "litert" and self.compute not in ("float32", "int8"):
             raise UserError(f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them")
         if self.engine == "litert" and (given := self.given(_OF_SAVED_MODELS)):

@@ -23,7 +23,7 @@ from serving.export_settings import COMPUTE
 from serving.gateway.keys import Keys
 from serving.lite.start import PortSettings
 from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.files import locked, output_folder, whole_path, write_json
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main, start_tensorflow
@@ -69,7 +69,7 @@ def find_servable(settings: StartSettings) -> Path:
     if versions_of(given):
         return given
     base, has_real = Path(settings.output_dir) / (settings.name or _name_of(settings.model)), shutil.which(_REAL)
-    engine, why = settings.engine, ""
+    engine, why, near = settings.engine, "", ""
     if engine == "auto" and (has_real or settings.compute == "bfloat16"):
         engine, why = "tensorflow", f"{_REAL} is installed" if has_real else "LiteRT has no bfloat16"
     elif engine == "auto":
@@ -77,15 +77,16 @@ def find_servable(settings: StartSettings) -> Path:
     # Of two first starts at the same moment, the second sees what the first exported.
     with output_folder(base), locked(base, wait=True):
         try:
-            _export(settings, base, engine)
+            near = _export(settings, base, engine)
         except NeedsSavedModel as error:
             if settings.engine == "litert":
                 raise
             engine, why = "tensorflow", str(error)
             _export(settings, base, engine)
-    if why:
-        other = {"litert": "tensorflow", "tensorflow": "litert"}[engine]
-        print(f"serving a {_NAMES[engine]}: {why}; --engine={other} serves a {_NAMES[other]}", file=sys.stderr)
+    other = {"litert": "tensorflow", "tensorflow": "litert"}[engine]
+    choices = [f"{why}; --engine={other} serves a {_NAMES[other]}"] if why else []
+    if choices := choices + ([near] if near else []):
+        print(f"serving a {_NAMES[engine]}: {'; '.join(choices)}", file=sys.stderr)
     return base
 
 
@@ -93,7 +94,8 @@ class NeedsSavedModel(UserError):
     """LiteRT does not do what the model needs."""
 
 
-def _export(settings: StartSettings, base: Path, engine: str) -> None:
+def _export(settings: StartSettings, base: Path, engine: str) -> str:
+    """Exports the model unless that was done; returns why in this arithmetic, if that was decided now."""
     compute = "int8" if engine == "litert" and settings.compute == "auto" else settings.compute
     asked = ExportSettings(
         model=whole_path(settings.model),
@@ -102,6 +104,8 @@ def _export(settings: StartSettings, base: Path, engine: str) -> None:
         engine=engine,
         compute=compute,
         max_seq_length=settings.max_seq_length,
+        # What the gateway calls, too.
+        **{"warm_up_signatures": "serving_default,tokenize"} if engine == "tensorflow" else {},
         allow_pickle=settings.allow_pickle,
     )
     # What a later start compares: whether 8 bits were near enough need not be tried again.
@@ -116,23 +120,26 @@ def _export(settings: StartSettings, base: Path, engine: str) -> None:
             )
         if _is_export_of(version, exported, kept):
             print(f"using {version}, which was exported before", file=sys.stderr)
-            return
+            return ""
     if engine == "tensorflow":
         print(f"exported {export(asked)}", file=sys.stderr)
-        return
-    loaded = _loaded(asked)
+        return ""
+    loaded, why = _loaded(asked), ""
     version = _write(loaded, asked)
     if settings.compute == "auto":
-        from serving.litert.writing import agrees
+        from serving.litert.agreement import agrees
 
-        if not agrees(loaded, version):
-            print("answers in 8 bits are not near enough: exporting in float32", file=sys.stderr)
+        is_near, found = agrees(loaded, version)
+        taken, other = ("int8", "float32") if is_near else ("float32", "int8")
+        why = f"in {taken}, since {found}; --compute={other} serves the other"
+        if not is_near:
             shutil.rmtree(version)
-            version = _write(loaded, dataclasses.replace(asked, compute="float32"))
+            version = _write(loaded, dataclasses.replace(asked, compute=taken))
     manifest = {"format_version": FORMAT_VERSION, "export": kept, "config": {}, "versions": {}, "created": ""}
     (version / MANIFEST).parent.mkdir()
     write_json(version / MANIFEST, manifest)
     print(f"exported {version}", file=sys.stderr)
+    return why
 
 
 def _loaded(asked: ExportSettings) -> Any:
@@ -172,7 +179,7 @@ def _is_export_of(version: Path, exported: dict[str, Any], asked: dict[str, Any]
 
 
 def _name_of(model: str) -> str:
-    return Path(model).resolve().name.removesuffix(".keras") if Path(model).exists() else model.split("/")[-1]
+    return Path(os.path.abspath(model)).name.removesuffix(".keras") if Path(model).exists() else model.split("/")[-1]
 
 
 def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list[str]]:
@@ -181,7 +188,7 @@ def commands(settings: StartSettings, base: Path, socket_path: str) -> list[list
     real = shutil.which(_REAL)
     if real is None or not all((version / SAVED_MODEL).is_file() for version in versions_of(base)[-1:]):
         return [[*python, "serving.model_server", *settings.server_flags(base)]]
-    server, name = settings.model_flags(base), settings.name or base.resolve().name
+    server, name = settings.model_flags(base), settings.served_name(base)
     server += [f"--tensorflow_{kind}_op_parallelism={cores()}" for kind in ("intra", "inter")]
     # It listens on every network interface: a port that must not be open there has to be off.
     is_open = settings.is_open("grpc")
@@ -219,6 +226,7 @@ def run_together(started: list[list[str]]) -> int:
 
 def main(settings: StartSettings) -> None:
     """Exports the model if needed, and runs the servers."""
+    check_libraries("start", "gateway", starlette="starlette")
     settings.check_ports()
     if settings.api_key_file:
         Keys.read(settings.api_key_file)

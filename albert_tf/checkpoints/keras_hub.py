@@ -58,7 +58,7 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
 
 def library() -> Any:
     """Imports and returns keras-hub, an optional library."""
-    check_libraries("a model of keras-hub", keras_hub="keras-hub")
+    check_libraries("a model of keras-hub", "keras-hub", keras_hub="keras-hub")
     import keras_hub
 
     return keras_hub

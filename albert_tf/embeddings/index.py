@@ -214,7 +214,7 @@ def _needs_graph(loaded: TextModel, count: int, kind: str) -> bool:
         return False
     if name not in _METRICS:
         raise UserError(f"usearch knows no {name}; take float32 and at most {EXACT_UP_TO} texts")
-    check_libraries(f"an index of {count:,} {kind} vectors", usearch="usearch")
+    check_libraries(f"an index of {count:,} {kind} vectors", "search", usearch="usearch")
     return True
 
 
@@ -270,7 +270,7 @@ def open_index(folder: Any, loaded: TextModel) -> Index:
         texts = [json.loads(line) for line in file]
     vectors, graph = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False), None
     if about["has_graph"]:
-        check_libraries(f"the index '{folder}'", usearch="usearch")
+        check_libraries(f"the index '{folder}'", "search", usearch="usearch")
         graph = _graph_class().restore(str(folder / _FILES["graph"]))
         graph.expansion_search = _EXPANSION
     elif about["vectors"] == "float32":

@@ -2,14 +2,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from albert_tf.choices import OWN_KINDS
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.own_data import own_task
 from albert_tf.tasks.pairs import pairs_task
 from albert_tf.tasks.race import RaceTask
-from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
-from tfrecords.base.errors import UserError
 
 
 def _squad_task(settings: FinetuningSettings) -> SquadTask:
@@ -29,6 +29,4 @@ def create_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None 
     """Makes the task that `settings.task` names; without a name, the labels decide."""
     if settings.task in ("", *OWN_KINDS):
         return own_task(settings, trained)
-    if settings.task not in TASKS:
-        raise UserError(f"--task={settings.task} is unknown; choose one of {', '.join(TASKS)}")
     return TASKS[settings.task](settings)

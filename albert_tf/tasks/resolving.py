@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
+from albert_tf.choices import OWN_KINDS
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.data_file import (
     DataFile,
     FileOptions,

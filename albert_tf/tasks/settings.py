@@ -11,7 +11,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
 
 # Tasks of a user's own data.
-OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
 # Settings of --task=pairs alone, and of all tasks but this.
 _OF_PAIRS = ("loss", "matryoshka_dims", "negative_columns", "query_prompt", "document_prompt")
 _NOT_OF_PAIRS = (

@@ -36,7 +36,7 @@ def main(settings: GatewaySettings) -> None:
         from serving import http_protocol
         from serving.gateway import app, keys
     except ModuleNotFoundError as error:
-        raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
+        raise UserError(f"the gateway needs {error.name}: pip install '.[gateway]'") from error
 
     known = keys.Keys.read(settings.api_key_file) if settings.api_key_file else None
     http_protocol.raise_file_limit()

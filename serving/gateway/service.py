@@ -103,7 +103,9 @@ class Service:
         if model.error:
             _LOG.warning("model %s %s: %s", model.name, state, model.error)
         else:
-            _LOG.info("model %s version %s: %s", model.name, reading.version, ", ".join(reading.tasks) or "no texts")
+            _LOG.info(
+                "model %s version %s is ready: %s", model.name, reading.version, ", ".join(reading.tasks) or "no texts"
+            )
 
 
 class Call:

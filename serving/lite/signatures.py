@@ -27,6 +27,7 @@ PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{name}" for name in ("predict
 TEXT, NUMBER, COUNT = (np.object_, (-1,)), (np.float32, (-1,)), (np.int32, (-1,))
 _TEXTS, _FLOATS, _INTS = (np.object_, (-1, -1)), (np.float32, (-1, -1)), (np.int32, (-1, -1))
 _COUNTS = dict.fromkeys(("text_tokens", "truncated_tokens", "unknown_tokens"), COUNT)
+_ORDER = {"probabilities": (np.float32, (-1, 2))}
 _TOKENIZED = {"input_ids": _INTS, "lengths": COUNT, "pieces": _TEXTS, "segment_ids": _INTS} | _COUNTS
 # The score of what only fills up a row of answers.
 _NO_ANSWER = -1e4
@@ -65,6 +66,29 @@ def _call(signature: Signature, given: Arrays, advance: Advance) -> Arrays:
     return {name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes.items()}
 
 
+def _by_mask(default: Signature, dtype: type = np.int32) -> Signature:
+    """Returns a signature of ids by their mask, as BERT's clients send them.
+
+    A row ends at its mask's first 0, or before repetitions of its first id, with which servers pad.
+    """
+
+    def call(given: Arrays, advance: Advance) -> Arrays:
+        ids, mask = given["input_ids"], given["input_mask"]
+        if ids.shape != mask.shape or ids.shape != given["segment_ids"].shape:
+            raise UserError("input_ids, input_mask and segment_ids differ in size")
+        if any(np.abs(given[name]).max(initial=0) >= 2**31 for name in ("input_ids", "segment_ids")):
+            raise UserError("input_ids or segment_ids holds a number above those of 32 bits")
+        columns = np.arange(ids.shape[-1])
+        last = np.where(ids != ids[..., :1], columns, 0).max(axis=-1, keepdims=True)
+        lengths = (np.logical_and.accumulate(mask > 0, axis=-1) & (columns <= last)).sum(axis=-1, dtype=np.int32)
+        # A first token always counts, unless a choice is missing.
+        inputs = {"input_ids": ids, "lengths": np.maximum(lengths, ids.ndim == 2), "segment_ids": given["segment_ids"]}
+        return default.call({name: values.astype(np.int32) for name, values in inputs.items()}, advance)
+
+    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (dtype, default.inputs["input_ids"][1]))
+    return Signature(inputs, default.outputs, call)
+
+
 class _Heads:
     """Signatures of classes, several labels and numbers: one answer for each text or pair."""
 
@@ -75,7 +99,8 @@ class _Heads:
 
     def table(self) -> dict[str, Signature]:
         if self.maker is None:
-            return {"serving_default": self.by_ids()}
+            default = self.by_ids()
+            return {"serving_default": default, "masked": _by_mask(default), "int64": _by_mask(default, np.int64)}
         pairs = self.answer.takes_pairs
         names = ("first", "second") if pairs else ("text",)
         table = {"serving_default": self.by_text(names), "tokenize": self.tokenized(names), "ids": self.by_ids()}
@@ -221,6 +246,8 @@ class _Heads:
         for name, values in (("input_ids", ids), ("segment_ids", segments)):
             if values.min(initial=0) < 0:
                 raise UserError(f"{name} holds a negative number")
+        if segments.any() and "segment_ids" not in self.about.inputs:
+            raise UserError("segment_ids must be 0: the model was exported for single texts")
         if self.maker is not None:
             self.maker.tokenizer.check_ids(ids)
         return [
@@ -261,20 +288,24 @@ class _Words(_Vectors):
             inputs = {"input_ids": _INTS, "lengths": COUNT, "masked_lm_positions": _INTS}
             outputs = {"ids": (np.int32, (-1, -1, -1)), "probabilities": (np.float32, (-1, -1, -1))}
             table["fill_mask"] = Signature(inputs, outputs, self._fill_positions)
+            if "order_logits" in self.about.outputs:
+                inputs = {"input_ids": _INTS, "lengths": COUNT, "segment_ids": _INTS}
+                table["sentence_order"] = Signature(inputs, _ORDER, self._order_of_ids)
         else:
             types = {"ids": np.int32, "pieces": np.object_, "probabilities": np.float32, "texts": np.object_}
             outputs = {name: (dtype, (-1, -1, -1)) for name, dtype in types.items()} | _COUNTS
             table["fill_mask"] = Signature({"text": TEXT}, outputs, self._fill_text)
         if "order_logits" in self.about.outputs and self.maker is not None:
             names = ("first", "second")
-            table["sentence_order"] = Signature(
-                dict.fromkeys(names, TEXT), {"probabilities": (np.float32, (-1, 2))}, self._sentence_order
-            )
+            table["sentence_order"] = Signature(dict.fromkeys(names, TEXT), _ORDER, self._sentence_order)
         return table
 
     def _sentence_order(self, given: Arrays, advance: Advance) -> Arrays:
         made = _Heads.made(self, [_strings(given[name]) for name in ("first", "second")], advance)
         return {"probabilities": softmax(_stacked(self.run(made.rows, advance), "order_logits", (2,)))}
+
+    def _order_of_ids(self, given: Arrays, advance: Advance) -> Arrays:
+        return {"probabilities": softmax(_stacked(self.run(self.rows(given), advance), "order_logits", (2,)))}
 
     def _best(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         shares = softmax(logits)

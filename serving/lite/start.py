@@ -5,6 +5,7 @@ albert-client start --folder=models/sst2 --port=8080 --bind_address=0.0.0.0 --ap
 """
 
 import logging
+import os
 import socket
 import sys
 from dataclasses import dataclass
@@ -54,9 +55,13 @@ class PortSettings(CheckedSettings):
                     message = f"--{name}={port} cannot be used on {address}: {error.strerror}; choose another"
                     raise UserError(message) from error
 
+    def served_name(self, base: Path) -> str:
+        """Returns the name by which clients ask; that of a link, and not of the folder behind it."""
+        return self.name or os.path.basename(os.path.abspath(base))
+
     def model_flags(self, base: Path) -> list[str]:
         """Returns the flags that name the model to a server."""
-        return [f"--model_name={self.name or base.resolve().name}", f"--model_base_path={base.resolve()}"]
+        return [f"--model_name={self.served_name(base)}", f"--model_base_path={base.resolve()}"]
 
     def server_flags(self, base: Path) -> list[str]:
         """Returns the flags of `serving.model_server` for a model and its gateway."""

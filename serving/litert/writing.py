@@ -16,16 +16,12 @@ from serving.lite.interpreters import Interpreters
 from serving.lite.model import LiteModel
 from serving.litert.converter import convert, described, input_specs
 from serving.litert.tokenizer_file import write_tokenizer
-from serving.litert.trial_lines import trial_lines
 from tfrecords.base.errors import UserError
 from tfrecords.reading.framing import Framer
 
 # By which part of an output's largest number other CPUs may differ: ten times what an emulated ARM64 did.
 _TRIAL_TOLERANCES = {"float32": 1e-4, "int8": 0.05}
 _ROWS, _LONGEST = 4, 64
-# Of so many answers one may have another label.
-_LABELS = 200
-_LEAST_COSINE = 0.99
 
 
 def write_version(
@@ -122,23 +118,3 @@ def _stacked(answers: list[Arrays]) -> Arrays:
         for row, values in zip(stacked[name], flat):
             row[: len(values)] = values
     return stacked
-
-
-def agrees(loaded: Loaded, version: Path) -> bool:
-    """Returns whether labels, vectors or numbers of the trial lines are nearly those of the model.
-
-    At most one label in 200 is another, each vector's cosine is at least .99, and so is the correlation of numbers.
-    False for other kinds of answers, for which there is no such measure.
-    """
-    model, lines = LiteModel(version), trial_lines(loaded.tokenizer)
-    kind = model.description.answer.kind
-    if kind == "vectors":
-        return bool((loaded.encode(lines) * model.encode(lines)).sum(axis=1).min() >= _LEAST_COSINE)
-    if kind not in ("classes", "labels", "numbers"):
-        return False
-    seconds = [*lines[1:], lines[0]] if model.description.answer.takes_pairs else None
-    expected, found = loaded.predict(lines, seconds), model.predict(lines, seconds)
-    if kind == "numbers":
-        return bool(np.corrcoef(expected, found)[0, 1] >= _LEAST_COSINE)
-    name = "label" if kind == "classes" else "labels"
-    return sum(one[name] != other[name] for one, other in zip(expected, found)) * _LABELS <= len(lines)

@@ -74,7 +74,12 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
         if not model.name:
             raise invalid_argument(f"The model at {model.base_path} has no name, so no request could ask it: give name")
         platform = _platform_of(model)
-        if not (model.base_path.startswith("/") or "://" in model.base_path):
+        if "://" in model.base_path:
+            raise invalid_argument(
+                f"The base path of model {model.name} is {model.base_path}, and this server reads folders alone; copy "
+                "it to one, or mount it"
+            )
+        if not model.base_path.startswith("/"):
             raise invalid_argument(
                 f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
             )

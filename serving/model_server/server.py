@@ -137,7 +137,7 @@ def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     try:
         from serving.gateway import app, keys
     except ModuleNotFoundError as error:
-        message = f"--gateway_port needs {error.name}: pip install starlette"
+        message = f"--gateway_port needs {error.name}: pip install '.[gateway]'"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
     # No alarm (B104): the address is compared, not bound.
     host = "127.0.0.1" if options.address("grpc") == "0.0.0.0" else options.address("grpc")  # nosec B104

@@ -43,7 +43,7 @@ class Parquet:
         try:
             import pyarrow.parquet
         except ModuleNotFoundError as error:
-            raise UserError("--format=parquet needs pyarrow: pip install pyarrow") from error
+            raise UserError("--format=parquet needs pyarrow: pip install '.[parquet]'") from error
         self._arrow, self._parquet, self._keep = pyarrow, pyarrow.parquet, keep
         fields = {name: pyarrow.string() for name in keep} | {name: self._type(name, outputs[name]) for name in outputs}
         self._schema = pyarrow.schema([*fields.items(), ("error", pyarrow.string())])

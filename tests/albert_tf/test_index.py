@@ -171,7 +171,7 @@ def test_equal_texts_do_not_break_the_graph(loaded, kind, monkeypatch, caplog):
 def test_without_usearch_nothing_is_encoded(loaded, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(indices, "_encoded", None)
-    with refused("int8 vectors needs usearch: pip install usearch"):
+    with refused("int8 vectors needs usearch: pip install .*search"):
         loaded.index(TEXTS, vectors="int8")
 
 

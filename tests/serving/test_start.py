@@ -16,8 +16,9 @@ from absl import flags
 
 import serving
 from serving import start
+from serving.export import ExportSettings
 from serving.lite.start import LightStartSettings
-from serving.litert import writing
+from serving.litert import agreement
 from serving.start import StartSettings
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
@@ -70,7 +71,7 @@ ENGINES = """
 true | "auto" | "" | true | ["tensorflow auto"] | "serving a SavedModel: tensorflow_model_server is installed;"
 false | "bfloat16" | "" | true | ["tensorflow bfloat16"] | "serving a SavedModel: LiteRT has no bfloat16; "
 false | "auto" | "" | true | ["litert int8"] | "serving a LiteRT version, without TensorFlow: tensor"
-false | "auto" | "" | false | ["litert int8", "litert float32"] | "answers in 8 bits are not near enough"
+false | "auto" | "" | false | ["litert int8", "litert float32"] | "in float32, since 9 labels change; --comp"
 false | "float32" | "" | false | ["litert float32"] | "--engine=tensorflow serves a SavedModel"
 false | "auto" | "it halts" | true | ["tensorflow auto"] | "serving a SavedModel: it halts; "
 """
@@ -88,12 +89,12 @@ def test_the_engine_is_chosen_by_rule_and_said(settings, tmp_path, monkeypatch, 
     monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
     monkeypatch.setattr(start, "_loaded", load)
     monkeypatch.setattr(start, "_write", lambda loaded, asked: start.export(asked))
-    monkeypatch.setattr(writing, "agrees", lambda loaded, version: near)
+    monkeypatch.setattr(agreement, "agrees", lambda loaded, version: (near, "9 labels change"))
     settings = dataclasses.replace(settings, engine="auto", compute=compute)
     for _ in range(2):
         start.find_servable(settings)
         error = capsys.readouterr().err
-        assert said in error or ("which was exported before" in error and said.startswith("answers"))
+        assert said in error or ("which was exported before" in error and said.startswith("in "))
         assert [f"{asked.engine} {asked.compute}" for asked in exports] == exported
     if lacks:
         with pytest.raises(UserError, match=lacks):
@@ -191,6 +192,10 @@ def test_an_export_is_served_as_it_is(settings, tmp_path):
     write_version(tmp_path / "servable" / "3")
     settings = dataclasses.replace(settings, model=str(tmp_path / "servable"))
     assert start.find_servable(settings) == tmp_path / "servable" and not exports
+    (tmp_path / "link").symlink_to("servable")
+    assert settings.served_name(tmp_path / "link") == "link"
+    with pytest.raises(UserError, match="is a version of an export; give its parent folder"):
+        ExportSettings(model="m", output_dir=str(tmp_path / "servable" / "3"))
     with pytest.raises(UserError, match=rf"give its parent folder, '{tmp_path}/servable'"):
         start.find_servable(dataclasses.replace(settings, model=str(tmp_path / "servable" / "3")))
 

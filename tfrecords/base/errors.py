@@ -55,10 +55,10 @@ def check_counts(**values: Any) -> None:
             raise UserError(f"{name}={value!r} must be a whole number of 1 or more")
 
 
-def check_libraries(asker: str, **packages: str) -> None:
+def check_libraries(asker: str, extra: str, **packages: str) -> None:
     """Raises UserError if a library that `asker` needs is missing; `packages` maps module names to PyPI names."""
     if missing := [package for module, package in packages.items() if importlib.util.find_spec(module) is None]:
-        raise UserError(f"{asker} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+        raise UserError(f"{asker} needs {' and '.join(missing)}: pip install '.[{extra}]'")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -82,6 +82,8 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
 def start_tensorflow() -> None:
     """Imports TensorFlow without its messages; commands call it once their flags are right, since it takes seconds."""
+    if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
+        raise UserError(f"KERAS_BACKEND={backend}: this command needs tensorflow; unset KERAS_BACKEND")
     if "tensorflow" not in sys.modules:
         import tfrecords.base.machine.quiet_tensorflow  # noqa: F401
 

@@ -79,7 +79,7 @@ def run_ray(worker: Any, workers: int) -> Iterator[Run]:
     try:
         import ray
     except ImportError as error:
-        raise UserError("--runner=ray needs Ray: pip install ray") from error
+        raise UserError("--runner=ray needs Ray: pip install '.[ray]'") from error
     started = not ray.is_initialized()
     if started:
         here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}

@@ -276,7 +276,7 @@ def _parquet(path: Path) -> tuple[tuple[str, ...], Iterator[DataRow]]:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install pyarrow") from error
+        raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install '.[parquet]'") from error
     # Python has no form for some of its times, and its binding decodes a damaged name.
     damaged = OSError, ValueError, OverflowError, pyarrow.ArrowException
 

@@ -48,13 +48,11 @@ const TASKS = {
     title: "Masked words", route: "fill_mask",
     fields: () => ["text"],
     body: (model, asked) => ({ inputs: asked.text }),
-    draw: (answer, model) =>
-      answer.length
-        ? answer.flatMap((mask, number) => [
-            answer.length > 1 ? node("h3", {}, `Mask ${number + 1}`) : null,
-            bars(mask.map((one) => [one.text, percent(one.score), one.score])),
-          ])
-        : [node("p", { className: "soft" }, `Write ${model.mask || "[MASK]"} in the text, and the model predicts that word.`)],
+    draw: (answer) =>
+      answer.flatMap((mask, number) => [
+        answer.length > 1 ? node("h3", {}, `Mask ${number + 1}`) : null,
+        bars(mask.map((one) => [one.text, percent(one.score), one.score])),
+      ]),
   },
   classify: {
     title: "Classes", route: "predict",
@@ -189,7 +187,7 @@ function show(model) {
   const examples = { ...EXAMPLES, text: fields.has("context") ? "Which river runs through Paris?" : model.can.includes("fill_mask") ? `The cat sat on the ${model.mask || "[MASK]"}.` : "The cat sat on the mat." };
   for (const [name, text] of Object.entries(examples)) if (!$(name).dataset.own) $(name).value = text;
   const limit = model.max_input_length ? `, longest input ${model.max_input_length} tokens` : "";
-  $("about").textContent = model.version === null ? `${model.id} is not loaded yet` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", not available now"}`;
+  $("about").textContent = model.version === null ? `${model.id} is not loaded yet; this page waits for it` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", not available now"}`;
   $("status").textContent = silent(model);
 }
 
@@ -205,6 +203,7 @@ async function look(key) {
   $("model").value = shown.id;
   $("model-field").hidden = models.length < 2;
   $("key-field").hidden = !$("key").value;
+  if (models.some((one) => one.version === null)) setTimeout(() => look(key).catch(failed), 1000);
   return read.models;
 }
 

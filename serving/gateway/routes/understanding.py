@@ -126,15 +126,10 @@ async def _masks(call: Call, body: bodies.MasksBody) -> tuple[list[str], bool, Q
 
 async def fill_mask(call: Call, body: bodies.MasksBody) -> Answer:
     """Returns the likeliest tokens for each mask."""
-    _, lone, work = await _masks(call, body)
+    texts, lone, work = await _masks(call, body)
     answers = (
-        # Rows with fewer masks are filled up with masks whose pieces are empty.
-        [
-            _flagged(work, number, _scored(pieces, scores, "text")[: body.top_k])
-            for pieces, scores in zip(*row, strict=True)
-            if pieces[0]
-        ]
-        for number, row in enumerate(work.each("pieces", "probabilities"))
+        [_flagged(work, number, _scored(pieces, scores, "text")[: body.top_k]) for pieces, scores in masks]
+        for number, masks in enumerate(_found_masks(texts, work, "pieces", "probabilities"))
     )
     return next(answers) if lone else answers
 
@@ -146,12 +141,19 @@ async def pipeline_fill_mask(call: Call, body: bodies.MasksBody) -> Answer:
     return next(answers) if lone else answers
 
 
+def _found_masks(texts: list[str], work: QueuedRequest, *outputs: str) -> Iterator[list[tuple]]:
+    # The last output is of probabilities; a row with fewer masks than others is filled up with zeros.
+    for text, row in zip(texts, work.each(*outputs), strict=True):
+        found = [mask for mask in zip(*row, strict=True) if mask[-1].any()]
+        if not found:
+            name = work.model.mask or "as the vocabulary calls it"
+            raise bad_request(f"the text '{text[:50]}' has no mask ({name})")
+        yield found
+
+
 def _filled(texts: list[str], work: QueuedRequest, top_k: int | None) -> Iterator[Iterable]:
     name = work.model.mask
-    for text, row in zip(texts, work.each("texts", "ids", "probabilities"), strict=True):
-        found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
-        if not found:
-            raise bad_request(f"the text '{text[:50]}' has no mask ({name or 'as the vocabulary calls it'})")
+    for text, found in zip(texts, _found_masks(texts, work, "texts", "ids", "probabilities"), strict=True):
         # As iterators: a text is repeated in each of its sequences, which may together be large.
         words = (islice(_words_for(text, name, place, *mask), top_k) for place, mask in enumerate(found))
         yield words if len(found) > 1 else next(words)

@@ -39,12 +39,16 @@ def test_it_serves_until_it_is_told_to_stop(fake_server, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
     assert [(tmp_path / name).read_text().count("/info") for name in ("log", "log.1")] == [1, 1]
-    assert process.returncode == 0 and "model default version 1: embed, tokenize" in said and "Traceback" not in said
+    assert (
+        process.returncode == 0
+        and "model default version 1 is ready: embed, tokenize" in said
+        and "Traceback" not in said
+    )
 
 
 def test_without_its_extra_it_says_what_to_install():
     code = "import sys, runpy; sys.modules['starlette'] = sys.modules['starlette.applications'] = None; "
     code += "sys.argv[1:] = ['--model=m']; runpy.run_module('serving.gateway', run_name='__main__')"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1 and "pip install starlette\n" in ended.stderr
+    assert ended.returncode == 1 and "pip install '.[gateway]'\n" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from serving.lite import LiteModel, description
 from serving.lite.interpreters import Interpreters
+from serving.litert import agreement
 from tests.column import Column
 from tfrecords.base.errors import UserError
 
@@ -288,3 +289,24 @@ class TestVersions:
         monkeypatch.setattr("serving.lite.interpreters.np.isfinite", lambda values: np.zeros(1, bool))
         with pytest.raises(UserError, match="embedding holds NaN or infinity"):
             lite.encode("a")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ("classifier", "albert", LABELS), ("regressor",), ("token classifier", "roberta"), ("embedder",),
+        ("spans", "albert", {"null_threshold": 0.5}), ("multiple choice",), ("pretrainer",),
+    ],
+)  # fmt: skip
+def test_eight_bits_are_judged_for_each_kind_of_answer(both, monkeypatch, made):
+    loaded, model = both(*made)
+    monkeypatch.setattr(agreement, "trial_lines", lambda tokenizer: ["the cat", "a", *WORDS[:3], CONTEXT])
+    is_near, said = agreement.agrees(loaded, model.folder)
+    assert is_near and ("change 0 of" in said or "1.000" in said)
+    run = LiteModel.run
+
+    def other(*asked):
+        return [{name: -np.flip(values) for name, values in one.items()} for one in run(*asked)]
+
+    monkeypatch.setattr(LiteModel, "run", other)
+    assert not agreement.agrees(loaded, model.folder)[0]

@@ -6,6 +6,7 @@ import pytest
 from serving.lite.model import LiteModel
 from serving.lite.signatures import signatures_of
 from tests.serving.conftest import LABELS, assert_close, example
+from tfrecords.base.errors import UserError
 
 TEXTS = [b"the cat sat", b"", "a \u00e9 film, 2000 [UNK] the".encode(), b"paris " * 60]
 CONTEXTS = [b"paris is the capital of france", b"the cat sat on the mat " * 20, b"", b"\xff the river runs"]
@@ -56,6 +57,9 @@ def asked(signature, name):
                    for text in TEXTS],
         "truncate_left": np.array([False, True, False, True]),
     }  # fmt: skip
+    mask = np.arange(12) < values["lengths"][:, None]
+    ids[0, 9:] = ids[0, 0]
+    values |= {"input_mask": mask, "masked_lm_positions": np.array([[1, 11], [4, 0], [0, 0], [-1, 2]])}
     if name == "fill_mask":
         values["text"] = MASKED
     if name == "tokenize" and "context" not in signature.inputs:
@@ -64,6 +68,10 @@ def asked(signature, name):
         values |= {"input_ids": random.integers(5, 40, (4, 4, 12), np.int32),
                    "segment_ids": np.zeros((4, 4, 12), np.int32),
                    "lengths": np.array([[12, 5, 0, 3]] * 4, np.int32)}  # fmt: skip
+    if len(signature.inputs.get("input_mask", (0, (0,)))[1]) == 3:
+        lengths = np.array([[[12], [5], [0], [3]]] * 4)
+        values |= {"input_ids": random.integers(5, 40, (4, 4, 12), np.int32),
+                   "segment_ids": np.zeros((4, 4, 12), np.int32), "input_mask": np.arange(12) < lengths}  # fmt: skip
     if (
         name in ("serving_default", "sentence_order")
         and "context" in signature.inputs
@@ -103,10 +111,20 @@ def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, reques
     ours = lite(case, "ids")
     request.getfixturevalue("eagerly")
     _, served = serve(head, False, task=task, max_seq_length=40)
-    inputs = asked(ours["serving_default"], "ids")
-    found, expected = ours["serving_default"].call(inputs, lambda: None), served(**inputs)
-    assert found.keys() == ours["serving_default"].outputs.keys() == expected.keys()
-    assert_close(found, expected, atol=2e-4)
+    assert ours.keys() == served.signatures.keys() - {"classify", "regress", "sparse", "tokens"}
+    for name, signature in ours.items():
+        inputs = asked(signature, name if name == "fill_mask" else "ids")
+        if case in ("classes", "vectors", "tags") and "input_mask" in inputs:
+            with pytest.raises(UserError, match="exported for single texts"):
+                signature.call(inputs, lambda: None)
+            inputs["segment_ids"] *= 0
+        assert signature.inputs.keys() == served.signatures[name].inputs.keys()
+        found, expected = signature.call(inputs, lambda: None), served(name, **inputs)
+        assert found.keys() == signature.outputs.keys() == expected.keys()
+        if name == "fill_mask":
+            # The order of equally likely words is not promised.
+            found.pop("ids"), expected.pop("ids")
+        assert_close(found, expected, atol=2e-4)
 
 
 @pytest.mark.parametrize(("case", "name"), [(case, name) for case in CASES for name in CASES[case][2].split()])

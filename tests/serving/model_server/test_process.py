@@ -173,6 +173,7 @@ def test_bad_config_file(failed_start, tmp_path, caplog):
 OPTIONS = """
  | Both server_options.model_base_path and server_options.model_config_file are empty!
 --model_base_path=relative | Expected model default to have an absolute path or URI
+--model_base_path=s3://b/m | this server reads folders alone
 --model_base_path=/m --gateway_port=8080 | needs a plain gRPC --port
 --model_base_path=/m --gateway_api_key_file=keys | --gateway_api_key_file is for the gateway alone
 --model_base_path=/m --use_alts_credentials | --use_alts_credentials is not offered
