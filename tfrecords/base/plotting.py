@@ -67,7 +67,7 @@ def wrapped(name: str, line_width: int = _LINE) -> str:
     """Wraps a name to at most three lines; "…" replaces the rest of a longer one, and "$" is escaped."""
     width = line_width // 2 if _width(name) > len(name) else line_width
     # Two dollar signs would begin and end a formula.
-    return "\n".join(textwrap.wrap(name, width, max_lines=3, placeholder="…")).replace("$", r"\$")
+    return "\n".join(textwrap.wrap(name, width, max_lines=3, placeholder="…"))
 
 
 def _width(text: str) -> int:

@@ -72,13 +72,6 @@ def test_a_name_has_at_most_three_lines_of_their_width(name):
     assert lines[0][:5] == name[:5] and (len(name) < 90 or lines[-1].endswith("…"))
 
 
-def test_dollar_signs_begin_no_formula(tmp_path):
-    figure = Figure()
-    text = figure.text(0, 0, wrapped("$_^$"))
-    figure.savefig(tmp_path / "a.png")
-    assert text.get_text() == r"\$_^\$"
-
-
 def test_a_legend_of_many_long_names_covers_no_axes():
     figure = Figure(layout="constrained")
     axes = figure.subplots(1, 2)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from serving.lite.rows import Framer as LiteFramer
 from tests.tfrecords.tokenizers.twins import changed
 from tfrecords.base.errors import UserError
-from tfrecords.framing import Framer
+from tfrecords.reading.framing import Framer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.vocabularies.training import train_bpe
 
