@@ -5,7 +5,6 @@ python -m tfrecords.create_pretraining_data --input=corpus.jsonl.gz --text_field
     --tokenizer=tokenizer --held_out_fraction=0.01
 """
 
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +19,11 @@ from tfrecords.base.settings import setting
 from tfrecords.building.builder import build
 from tfrecords.building.runners import RUNNERS
 from tfrecords.building.settings import BuildSettings
-from tfrecords.corpus import sections
-from tfrecords.corpus.documents import find_files, read_texts
+from tfrecords.corpus.documents import find_files
+from tfrecords.corpus.samples import sample_texts, warn_of_markup
 from tfrecords.corpus.settings import TextSettings
 from tfrecords.examples.permutation import CONFIG
 from tfrecords.tokenizers.base import Tokenizer
-
-# Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
-_PLACES, _BYTES = 16, 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +55,7 @@ def main(settings: CreateSettings) -> None:
 
     paths = find_files(settings.input)
     tokenizer = load_tokenizer(settings.tokenizer, settings.lower_case, settings.keep_accents)
+    warn_of_markup(paths, settings.text_field)
     share = unknown_share(paths, tokenizer, settings.text_field)
     check_unknown_share(share, settings.max_unknown_share, tokenizer)
     print(f"{share:.1%} of the tokens are unknown to the vocabulary, by a sample")
@@ -82,13 +79,10 @@ def main(settings: CreateSettings) -> None:
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
     """Returns unknown tokens' share of a corpus sample, 0 to 1."""
     tokens = unknown = 0
-    total = sum(map(sections.text_bytes, paths))
-    for piece in sections.plan_pieces(paths, max(total // _PLACES, _BYTES)):
-        for chunk in itertools.islice(sections.read_chunks(piece[0], _BYTES), 1):
-            texts = [text.decode() for text in read_texts(chunk, text_field)]
-            ids, _ = tokenizer.encode_batch(texts)
-            tokens += len(ids)
-            unknown += int(np.count_nonzero(ids == tokenizer.unk_id))
+    for texts in sample_texts(paths, text_field):
+        ids, _ = tokenizer.encode_batch(texts)
+        tokens += len(ids)
+        unknown += int(np.count_nonzero(ids == tokenizer.unk_id))
     return unknown / max(tokens, 1)
 
 

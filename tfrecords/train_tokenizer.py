@@ -5,7 +5,9 @@ python -m tfrecords.train_tokenizer --add_to=bert-base-uncased --input='notes/*.
 """
 
 import itertools
-from collections.abc import Iterator
+import random
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +16,12 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.corpus import find_files, read_documents
+from tfrecords.corpus.samples import warn_of_markup
 from tfrecords.corpus.settings import TextSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
 from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
-# Lines of text that a vocabulary is made of, from the first on.
-_MOST_LINES = 2_000_000
 # Settings of a vocabulary that is trained.
 _OF_TRAINING = ("kind", "vocab_size", "character_coverage", "hard_vocab_limit", "lower_case", "keep_accents")
 
@@ -39,6 +40,9 @@ class TokenizerSettings(TextSettings):
     )
     words: str = setting("", help="With --add_to: file of the words to add, one a line.")
     max_words: int = setting(1000, help="With --add_to and --input: largest number of words to add.", at_least=1)
+    max_lines: int = setting(
+        2_000_000, help="Most lines to read; of a larger corpus so many are drawn from all of it.", at_least=1
+    )
     kind: str = setting(
         "sentencepiece",
         help="sentencepiece: as for ALBERT; bpe: byte-level BPE as for RoBERTa, which leaves all text unchanged.",
@@ -65,9 +69,30 @@ class TokenizerSettings(TextSettings):
 
 
 def _lines(settings: TokenizerSettings) -> Iterator[str]:
-    documents = read_documents(settings.input, settings.text_field)
-    lines = itertools.islice(itertools.chain.from_iterable(documents), _MOST_LINES)
-    return progress_bar(lines, desc="reading", unit=" lines")
+    def read() -> Iterator[str]:
+        return itertools.chain.from_iterable(read_documents(settings.input, settings.text_field))
+
+    warn_of_markup(find_files(settings.input), settings.text_field)
+    count = sum(1 for _ in progress_bar(read(), desc="counting", unit=" lines"))
+    if count > settings.max_lines:
+        print(
+            f"{settings.max_lines:,} of {count:,} lines are drawn from all of the text; see --max_lines",
+            file=sys.stderr,
+        )
+    return progress_bar(drawn(read(), count, settings.max_lines), desc="reading", unit=" lines")
+
+
+def drawn(lines: Iterable[str], count: int, most: int) -> Iterator[str]:
+    """Yields at most `most` of `count` lines, each equally likely, in their order; always the same ones.
+
+    >>> list(drawn("abcdef", 6, 3)), list(drawn("ab", 2, 3))
+    (['b', 'd', 'f'], ['a', 'b'])
+    """
+    random_, most = random.Random(0), min(count, most)
+    for left, line in zip(range(count, 0, -1), lines):
+        if random_.random() * left < most:
+            most -= 1
+            yield line
 
 
 def main(settings: TokenizerSettings) -> None:

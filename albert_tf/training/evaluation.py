@@ -30,7 +30,10 @@ def trivial_baselines(
     train_batches = max(1, min(max_train_batches, manifest["splits"]["train"]["examples"] // batch_size))
     train_tokens, train_labels = _answers(read_examples(train_data, batch_size, training=True).take(train_batches))
     eval_tokens, eval_labels = _answers(read_examples(eval_data, batch_size, training=False).take(max_eval_steps or -1))
-    baselines = {"masked_lm_accuracy": float(np.mean(eval_tokens == np.bincount(train_tokens).argmax()))}
+    baselines = {}
+    # Records may mask nothing.
+    if len(train_tokens) and len(eval_tokens):
+        baselines["masked_lm_accuracy"] = float(np.mean(eval_tokens == np.bincount(train_tokens).argmax()))
     if manifest["pair_task"] != "none":
         name = "next_sentence_accuracy" if manifest["pair_task"] == "nsp" else "sentence_order_accuracy"
         baselines[name] = float(np.mean(eval_labels == np.bincount(train_labels).argmax()))
