@@ -86,7 +86,7 @@ def drawn(lines: Iterable[str], count: int, most: int) -> Iterator[str]:
     """Yields at most `most` of `count` lines, each equally likely, in their order; always the same ones.
 
     >>> list(drawn("abcdef", 6, 3)), list(drawn("ab", 2, 3))
-    (['b', 'd', 'f'], ['a', 'b'])
+    (['c', 'd', 'f'], ['a', 'b'])
     """
     random_, most = random.Random(0), min(count, most)
     for left, line in zip(range(count, 0, -1), lines):
