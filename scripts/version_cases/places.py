@@ -15,7 +15,10 @@ PLACES = {
     "UserError": ("tfrecords.base.errors:UserError",),
     "load_tokenizer": ("tfrecords.tokenizers.loading:load_tokenizer",),
     "read_examples": ("tfrecords.reader:read_examples",),
-    "read_permutations": ("tfrecords.permutation_reader:read_permutations",),
+    "read_permutations": (
+        "tfrecords.reading.permutations:read_permutations",
+        "tfrecords.permutation_reader:read_permutations",
+    ),
     "ExportSettings": ("serving.export:ExportSettings",),
     "export": ("serving.export:export",),
     "named_configurations": ("albert_tf.config.published:NAMED", "albert_tf.published:NAMED"),
