@@ -37,6 +37,8 @@ def become(request: dict) -> None:
     sys.path.insert(0, request["cwd"])
     sys.argv = [request["module"], *request["arguments"]]
     sys.orig_argv = [sys.executable, "-m", *sys.argv]
+    if request["eagerly"]:
+        sys.modules["tensorflow"].config.run_functions_eagerly(True)
 
 
 def status_of(child: int, timeout: float) -> int | None:

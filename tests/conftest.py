@@ -176,13 +176,21 @@ def run_module(command_runners, tmp_path_factory):
     """Runs `python -m MODULE ARGUMENTS`; returns the finished process with its output as text.
 
     Options: `cwd` (the checkout), `variables` of the environment that our own code reads, `env` (that of the tests),
-    `timeout` in seconds, `without_tensorflow` (neither TensorFlow nor Keras can be imported). With `env`, or
-    `fresh=True`, in an interpreter of its own: what TensorFlow and Keras read when they are imported counts then, and
-    what they print.
+    `timeout` in seconds, `without_tensorflow` (neither TensorFlow nor Keras can be imported), `eagerly` (TensorFlow
+    builds no graphs). With `env`, or `fresh=True`, in an interpreter of its own: what TensorFlow and Keras read when
+    they are imported counts then, and what they print.
     """
 
     def run(
-        module, *arguments, cwd=ROOT, variables=None, env=None, timeout=240, fresh=False, without_tensorflow=False
+        module,
+        *arguments,
+        cwd=ROOT,
+        variables=None,
+        env=None,
+        timeout=240,
+        fresh=False,
+        without_tensorflow=False,
+        eagerly=False,
     ) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", module, *map(str, arguments)]
         environment = (env or os.environ | {"PYTHONPATH": str(ROOT)}) | (variables or {})
@@ -192,7 +200,7 @@ def run_module(command_runners, tmp_path_factory):
         runner, folder = command_runners(without_tensorflow=without_tensorflow), tmp_path_factory.mktemp("command")
         outputs = {name: str(folder / name) for name in ("stdout", "stderr")}
         request = {"module": module, "arguments": command[3:], "cwd": str(cwd), "environment": dict(environment)}
-        print(json.dumps(request | {"timeout": timeout} | outputs), file=runner.stdin, flush=True)
+        print(json.dumps(request | {"timeout": timeout, "eagerly": eagerly} | outputs), file=runner.stdin, flush=True)
         status = json.loads(runner.stdout.readline())
         stdout, stderr = (Path(path).read_text() for path in outputs.values())
         if status is None:
