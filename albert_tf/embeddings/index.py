@@ -6,12 +6,12 @@ and rescores the best texts with float32 vectors, which a saved index keeps on d
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from albert_tf.choices import VECTORS
 from albert_tf.embeddings.index_files import ABOUT, about_index
@@ -138,8 +138,9 @@ class Index:
         queries, top = np.asarray(self.vectors[np.sort(sample)]), min(_TOP, len(self.texts))
         exact, found = (self.nearest(queries, top, exact)[0] for exact in (True, False))
         recall = float((found >= exact[:, -1:] - 1e-5).mean())
-        say = logging.warning if recall < _LEAST_RECALL else logging.info
-        say("the graph finds %.3f of the %d nearest texts of %d sampled ones", recall, top, len(queries))
+        warning = "warning: " * (recall < _LEAST_RECALL)
+        said = f"{warning}the graph finds {recall:.3f} of the {top} nearest texts of {len(queries)} sampled ones"
+        print(said, file=sys.stderr)
 
     def _empty_graph(self) -> Any:
         kind = "i8" if self.kind == "int8" else "f32"

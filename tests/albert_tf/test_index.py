@@ -153,16 +153,15 @@ def test_wrong_flags_of_the_command(options, said, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
-def test_equal_texts_do_not_break_the_graph(loaded, kind, monkeypatch, caplog):
+def test_equal_texts_do_not_break_the_graph(loaded, kind, monkeypatch, capsys):
     """Each is found, others are found as well, and the recall is measured and said."""
     pytest.importorskip("usearch", reason="needs the extra search")
     monkeypatch.setattr(indices, "EXACT_UP_TO", 10)
     random = np.random.default_rng(0)
     vectors = unit(random.normal(size=(400, 16)).astype("float32"))
     vectors[::2] = vectors[0] + random.normal(scale=1e-8, size=(200, 16))
-    with caplog.at_level("INFO"):
-        index = Index(loaded, ["text"] * 400, vectors, kind)
-    assert "of the 10 nearest texts of 200 sampled ones" in caplog.text and len(index.graph) <= 210
+    index = Index(loaded, ["text"] * 400, vectors, kind)
+    assert "of the 10 nearest texts of 200 sampled ones" in capsys.readouterr().err and len(index.graph) <= 210
     found, numbers = index.nearest(vectors, 20)
     assert np.mean(found >= index.nearest(vectors, 20, exact=True)[0][:, -1:] - 1e-5) > 0.99
     assert all(len(set(row)) == 20 for row in numbers.tolist())
