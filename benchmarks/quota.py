@@ -29,7 +29,7 @@ _GROUPS = {"cpu.max": "100000 100000", "cpu/cpu.cfs_quota_us": "100000"}
 
 def make_work(name: str, folder: Path, stack: contextlib.ExitStack) -> Callable[[], object]:
     """Returns a function that does the work once."""
-    from benchmarks import inference, inference_peers, soak, texts, training
+    from benchmarks import inference, inference_peers, texts, training
 
     if name == "building":
         text, vocabulary = texts.topics_and_vocabulary(folder, 2000)
@@ -45,8 +45,10 @@ def make_work(name: str, folder: Path, stack: contextlib.ExitStack) -> Callable[
     encoder = inference.make_random_encoder("albert_base_v2", layers=2 if name == "encoding" else 0)
     lengths = np.random.default_rng(0).integers(8, 48, 1400) if name == "encoding" else [32]
     rows = [inference.inference_data.shape(1, length, encoder.config.vocab_size)[0] for length in lengths]
-    if name == "encoding":
-        run = inference.export_lite(encoder, "int8", folder / "m", int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)))
+    if name in ("encoding", "light"):
+        # Set by the parent for threads that do not follow the quota.
+        threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
+        run = inference.export_lite(encoder, "int8", folder / "m", threads)
         ids, _, all_lengths = inference.inference_data.pad(rows)
         return lambda: run(ids, all_lengths)
     if name == "server":
@@ -57,10 +59,6 @@ def make_work(name: str, folder: Path, stack: contextlib.ExitStack) -> Callable[
         target = stack.enter_context(model_server(folder / "m"))
         client = stack.enter_context(Client(target, "m"))
         return lambda: client.predict_ids(rows)
-    if name == "light":
-        soak.THREADS = int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
-        run = soak.make_engine(encoder, "LiteRT int8", folder / "m", rows)
-        return lambda: run(rows[0])
     peers = inference_peers.make_peers(encoder, folder, 0, rows * 32)
     run, ids = peers[f"{name} {'int8' if name == 'OpenVINO' else 'fp32'}"], np.array(rows)
     return lambda: run(ids, np.ones_like(ids))

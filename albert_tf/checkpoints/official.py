@@ -193,6 +193,10 @@ def _fold(name: str, tensors: Collection[str]) -> str:
     return next((candidate for candidate in (name, group_0, inner_0, both) if candidate in tensors), name)
 
 
+# Optimizer slots and counters of training checkpoints.
+_KNOWN_LEFTOVER = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_power|loss_scale.*)$")
+
+
 def checkpoint_prefix(path: str | os.PathLike) -> str:
     """Returns a checkpoint's prefix; `path` is the prefix or a folder, whose latest checkpoint counts."""
     path = Path(path)
@@ -216,23 +220,20 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
 
 
 def read_tensors(prefix: str) -> dict[str, np.ndarray]:
-    """Returns a checkpoint's tensors by name, without what training left: slots of variables, and counters.
+    """Returns a checkpoint's tensors by name, without what training left; warns of leftovers that are not known.
 
-    A slot, such as an optimizer's moment or a moving average, has its variable's name and a part of its own
-    (tensorflow/python/training/slot_creator.py). A counter is one number.
+    A slot, such as an optimizer's moment or a moving average, has its variable's name, a part of its own, and the
+    variable's shape (tensorflow/python/training/slot_creator.py). A counter is one number.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
-        names = sorted(name for name, shape in shapes.items() if shape and not _is_slot(name, shapes))
-        return {name: reader.get_tensor(name) for name in names}
+        left = {name for name, shape in shapes.items() if not shape or shapes.get(name.rpartition("/")[0]) == shape}
+        if others := sorted({name.rpartition("/")[2] for name in left if not _KNOWN_LEFTOVER.search(name)}):
+            logging.warning("'%s': passed over as what training left: %s", prefix, ", ".join(others))
+        return {name: reader.get_tensor(name) for name in sorted(shapes.keys() - left)}
     except (tf.errors.OpError, ValueError, LookupError, RuntimeError) as error:
         raise UserError(f"cannot read the TensorFlow checkpoint '{prefix}': {first_line(error)}") from error
-
-
-def _is_slot(name: str, names: Collection[str]) -> bool:
-    parts = name.split("/")
-    return any("/".join(parts[:count]) in names for count in range(1, len(parts)))
 
 
 def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> None:

@@ -131,7 +131,7 @@ def _without_unread_pooler(model: Any) -> Any:
     before = named_variables(model)
     for name, variable in named_variables(encoder).items():
         variable.assign(ops.convert_to_numpy(before[name]))
-    return AlbertSentenceEmbedder(encoder, model.pooling, model.normalize)
+    return AlbertSentenceEmbedder(encoder, model.pooling, model.normalize, truncate_dim=model.truncate_dim)
 
 
 def _no_plan(config: AlbertConfig, layers: int) -> dict[str, Any]:

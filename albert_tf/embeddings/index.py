@@ -108,7 +108,7 @@ class Index:
         for row, vector in enumerate(vectors):
             count = min(top * _RESCORED[self.kind], len(self.texts))
             entries = self.graph.search(self._quantized(vector), count).keys.astype("int64")
-            chosen = np.sort(np.concatenate([self._alike.get(entry, [entry]) for entry in entries.tolist()]))
+            chosen = np.unique(np.concatenate([self._alike.get(entry, [entry]) for entry in entries.tolist()]))
             compared = self._compared(vector[None], np.asarray(self.vectors[chosen]))[0]
             order = np.argsort(-compared, kind="stable")[:top]
             scores[row, : len(order)], numbers[row, : len(order)] = compared[order], chosen[order]

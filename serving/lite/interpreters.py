@@ -116,7 +116,7 @@ class _Program:
                 self._shapes = {}
                 for name, shape in shapes.items():
                     self.interpreter.resize_tensor_input(self._inputs[name], [1, *shape])
-                with silence():
+                with _silence():
                     self.interpreter.allocate_tensors()
                 self._shapes = shapes
             for name, values in row.items():
@@ -133,7 +133,7 @@ _said = False
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Drops the line that LiteRT writes to stderr when the first interpreter of a process begins."""
     global _said
     if _said:

@@ -54,7 +54,7 @@ def test_published_checkpoints_have_exactly_our_variables(file, name):
     assert ours == published
 
 
-def test_slots_counters_and_a_damaged_state_file_are_passed_over(tmp_path):
+def test_slots_counters_and_a_damaged_state_file_are_passed_over(tmp_path, caplog):
     model = pretrainer()
     prefix = save_official(model, tmp_path)
     tensors = read_tensors(prefix)
@@ -63,6 +63,11 @@ def test_slots_counters_and_a_damaged_state_file_are_passed_over(tmp_path):
     }
     write_tensors(prefix, tensors | slots | {"global_step": np.int64(3), "good_steps": np.float32(3)})
     assert_same_weights(load_official(tmp_path), model)
+    assert "passed over as what training left: ExponentialMovingAverage, good_steps" in caplog.text
+    # What has another shape than the variable may change an answer.
+    write_tensors(prefix, tensors | {"bert/pooler/dense/kernel/lora_a": np.zeros([16, 2], "float32")})
+    with refused("not part of this model: bert/pooler/dense/kernel/lora_a"):
+        load_official(tmp_path)
     for state in (b"\xff\xfe", b"model_checkpoint_path: ", b"\x00" * 9, b""):
         (tmp_path / "checkpoint").write_bytes(state)
         assert checkpoint_prefix(tmp_path) == prefix

@@ -64,9 +64,8 @@ def _tell(missing: str) -> None:
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:
-    """Wraps a name to at most three lines; "…" replaces the rest of a longer one, and "$" is escaped."""
+    """Wraps a name to at most three lines; "…" replaces the rest of a longer one."""
     width = line_width // 2 if _width(name) > len(name) else line_width
-    # Two dollar signs would begin and end a formula.
     return "\n".join(textwrap.wrap(name, width, max_lines=3, placeholder="…"))
 
 

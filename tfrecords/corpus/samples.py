@@ -13,7 +13,7 @@ from tfrecords.corpus.documents import read_texts
 # Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
 _PLACES, _BYTES = 16, 1 << 16
 # A line that begins with a tag, or with MediaWiki's templates, links of a namespace and headings.
-_TAG = re.compile(r"\s*<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?/?>")
+_TAG = re.compile(r"\s*</?([A-Za-z][\w:.-]*)(?:\s[^<>]*)?/?>")
 _WIKI = re.compile(r"\s*(?:(\{\{)[^{}|]+(?:\||$)|(\[\[)\w+:|(==+)[^=]+==+\s*$)")
 # Share of the lines that may be such ones.
 _MOST_MARKUP = 0.03
@@ -33,7 +33,7 @@ def warn_of_markup(paths: Sequence[str | os.PathLike], text_field: str = "text")
     opened, closed, others = collections.Counter[str](), set[str](), collections.Counter[str]()
     for line in lines:
         if tag := _TAG.match(line):
-            opened[tag[2]] += 1
+            opened[tag[1]] += 1
         elif wiki := _WIKI.match(line):
             others[next(filter(None, wiki.groups()))] += 1
         closed |= set(re.findall(r"</([A-Za-z][\w:.-]*)>", line))

@@ -133,10 +133,10 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
             tokenizer = from_tokenizers(path, lower_case, keep_accents)
         else:
             tokenizer = from_merges(path, lower_case)
+        return tokenizer.with_rules(folder_rules(folder, tokenizer))
     except UserError:
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise UserError(
             f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
         ) from error
-    return tokenizer.with_rules(folder_rules(folder, tokenizer))

@@ -6,6 +6,7 @@ import pickle
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -89,15 +90,20 @@ def test_pairs_are_cut_as_by_the_file_s_own_library(tmp_path):
     ours, theirs = load_tokenizer(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     rules = {name: getattr(ours, name) for name in ("cls_id", "sep_id", "separators_between", "second_segment_id")}
     lite = LiteFramer(SimpleNamespace(**rules, odd_to_longer=ours.odd_to_longer), 0)
-    for length, first, second in itertools.product((8, 9, 10), range(9), range(9)):
+    sizes = list(itertools.product(range(9), range(9)))
+    given = [[np.full(size[side], piece, np.int32) for size in sizes] for side, piece in ((0, 7), (1, 9))]
+    for length in (8, 9, 10):
         theirs.enable_truncation(length)
-        right = theirs.encode("cafe " * first, "中" * second)
-        given = [tf.ragged.constant([[one] * count], tf.int32) for one, count in ((7, first), (9, second))]
-        rows = Framer(ours, length).pair(*given)
-        assert rows.input_ids.to_list() == [right.ids] and rows.segment_ids.to_list() == [right.type_ids]
+        right = [theirs.encode("cafe " * first, "中" * second) for first, second in sizes]
+        rows = Framer(ours, length).pair(
+            *(tf.ragged.constant([row.tolist() for row in side], tf.int32) for side in given)
+        )
+        assert rows.input_ids.to_list() == [one.ids for one in right]
+        assert rows.segment_ids.to_list() == [one.type_ids for one in right]
         lite.max_seq_length = length
-        row = lite.frame(*(one.numpy()[0] for one in given))
-        assert row["input_ids"].tolist() == right.ids and row["segment_ids"].tolist() == right.type_ids
+        for first, second, one in zip(*given, right):
+            row = lite.frame(first, second)
+            assert row["input_ids"].tolist() == one.ids and row["segment_ids"].tolist() == one.type_ids
     ours.save(tmp_path / "own")
     assert load_tokenizer(tmp_path / "own").odd_to_longer and pickle.loads(pickle.dumps(ours)).odd_to_longer
 
