@@ -1,24 +1,15 @@
 """HTTP as RFC 9110 has it, by both servers: what they share is tried with an application that sends requests back."""
 
-import asyncio
 import contextlib
 import json
 import resource
 import socket
-import threading
 import time
 
 import pytest
 
 from serving import http_protocol
-from serving.http_protocol import (
-    LongAnswer,
-    NoRoom,
-    Room,
-    listen,
-    make_server,
-    read_body,
-)
+from serving.http_protocol import HttpServer, LongAnswer, NoRoom, Room, read_body
 
 LARGE = 2**24
 
@@ -39,14 +30,10 @@ async def echo(scope, receive, send):
 
 @pytest.fixture(scope="module")
 def port():
-    opened = listen("127.0.0.1", 0)
-    server = make_server(echo, "off", drain_s=1)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([opened])))
-    thread.start()
-    yield opened.getsockname()[1]
-    server.should_exit = True
-    thread.join()
-    opened.close()
+    server = HttpServer(echo, "127.0.0.1", 0, drain_s=1)
+    server.start()
+    yield server.port
+    server.stop()
 
 
 def answers(port, packets, count):
