@@ -24,6 +24,7 @@ GROUPS = {
     "folders": (),
     "soak": (),
     "litert": (),
+    "arm64": (),
     "faults": (),
     "packages": (),
 }
