@@ -11,7 +11,6 @@ import pytest
 
 from serving.gateway.pages import PAGES
 from serving.gateway.routes.table import ROUTES
-from serving.http_protocol import Inflating
 from tests.serving.gateway.conftest import KINDS, failure_of
 
 OPEN = [page.path for page in PAGES if "{" not in page.path]
@@ -65,13 +64,6 @@ def test_compressed_bodies_are_read(shared_gateway, coding):
     http = shared_gateway("embedder").http
     answer = http.post("/embed", content=PACKED[coding], headers={"Content-Encoding": coding})
     assert answer.json() == http.post("/embed", content=BODY).json()
-
-
-def test_bodies_are_inflated_in_pieces_of_any_size():
-    for size in range(990, 1010):
-        deflated = zlib.compressobj(wbits=-15)
-        body = Inflating(deflated.compress(b"a" * 1000) + deflated.flush(), "deflate")
-        assert body.read(size) + body.read(1000) == b"a" * 1000
 
 
 @pytest.mark.parametrize(
