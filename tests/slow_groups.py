@@ -25,6 +25,7 @@ GROUPS = {
     "soak": (),
     "litert": (),
     "faults": (),
+    "packages": (),
 }
 
 
