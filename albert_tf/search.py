@@ -13,16 +13,14 @@ from typing import ClassVar
 from albert_tf.choices import VECTORS
 from albert_tf.embeddings.index_files import saved_source
 from albert_tf.loading.hub import check_model
-from albert_tf.tasks.tables.columns import find_column
 from albert_tf.tasks.tables.folders import SUFFIXES
-from albert_tf.tasks.tables.lines import read_lines
-from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
 from albert_tf.trainer_settings import Applied
 from tfrecords.answers.texts import TextModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import setting
+from tfrecords.base.tables import PARQUET, find_column, read_lines, read_table
 from tfrecords.base.text_files import ending
 
 
@@ -107,7 +105,8 @@ def read_texts(settings: SearchSettings) -> list[str]:
     if ending(path) in (*SUFFIXES, PARQUET):
         table = read_table(path)
         column = settings.text_column or find_column(path, table.columns, "text")
-        texts = [text_of(table, row, column) for row in table.require([column], "give --text_column=...").rows]
+        table = table.require([column], "give --text_column=...")
+        texts = list(table.read(lambda row: text_of(row, column)))
     else:
         texts = [line.rstrip("\r\n") for line in read_lines(path) if line.strip()]
         if settings.text_column:
