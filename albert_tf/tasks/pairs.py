@@ -17,13 +17,13 @@ from albert_tf.tasks.metrics import spearman
 from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import ROLES, FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
-from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.training.loop.batches import batches_per_epoch, epoch_order, padding
 from tfrecords.answers.numbers import unit
 from tfrecords.answers.texts import prompt_name_of
 from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import write_table
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:

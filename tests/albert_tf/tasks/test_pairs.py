@@ -94,7 +94,7 @@ anchor,positive,label\na,b,1\n | --loss=multiple_negatives_ranking => does not r
 anchor,positive\na,b\n | --teacher=start --loss=multiple_negatives_ranking => does not read a --teacher; leave it out
 anchor,positive,negative\na,b,c\nd,e,e\n | => 'a.csv' line 3: negative is the positive too; give another negative
 sentence1,sentence2,score\na,b,3\nc,d,3\n | => every pair has the score 3, of which --loss=cosent learns nothing
-anchor,positive\na,\n | => 'a.csv' line 2: positive is empty; fill it or remove the row
+anchor,positive\na,\n,b\n | => line 2: positive is empty; fill it or remove the row \(also line 3: anchor is empty\)
 sentence1,sentence2,score\na,b,much\n | => 'a.csv' line 2: score 'much' is not a number
 anchor,negative\na,b\n | --second_text_column=negative => the column 'negative' has two roles
 anchor,positive\na,b\na,c\n | => of 2 rows with 1 different anchors holds out none
