@@ -126,9 +126,8 @@ class _Endpoint:
             address = f"{scope['scheme']}://{headers.get('host') or 'HOST:PORT'}{self._gateway.options.root_path}"
             return self._page.draw(call.service, address=address, **scope["path_params"])
         body = read_values(decoded(await self._body(headers, receive, call)), self._route.body)
-        with telemetry.request_span(self._path, headers) as call.trace:
-            answer = await _unless_gone(call.answered(self._route.handler, body), receive)
-            return Reply(_encoded(answer, call.share))
+        answer = await _unless_gone(call.answered(self._route.handler, body), receive)
+        return Reply(_encoded(answer, call.share))
 
     async def _body(self, headers: dict[str, str], receive, call: Call) -> bytes:
         announced, limit = headers.get("content-length", "0"), self._gateway.options.max_body_bytes
@@ -284,8 +283,8 @@ class GatewayServer(HttpServer):
             raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
 
     def run(self) -> None:
-        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
-        signal.signal(signal.SIGHUP, lambda *_: self.gateway.log.reopen())
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP, as of logrotate, does nothing."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()
