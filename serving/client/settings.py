@@ -21,7 +21,8 @@ class ConnectionSettings(CheckedSettings):
 
     def connection(self, **options: Any) -> Connection:
         """Returns the connection; `options` are further attributes of Connection."""
-        return Connection(self.target, **{name: getattr(self, name) or None for name in TLS_FLAGS}, **options)
+        trust: dict[str, Any] = {name: getattr(self, name) or None for name in TLS_FLAGS}
+        return Connection(self.target, **trust, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

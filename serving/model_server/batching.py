@@ -21,6 +21,7 @@ from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.versions.manager import Model
 from serving.wire.protos import BatchingParameters
+from tfrecords.base.errors import refuse
 from tfrecords.base.machine.cpu import cores
 
 
@@ -179,26 +180,19 @@ class BatchingOptions:
         self.max_execution_batch_size = largest if self.split_large else self.max_batch_size
 
     def check(self) -> None:
-        for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
-            if getattr(self, name) < 1:
-                raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
-        if self.timeout < 0:
-            raise invalid_argument(f"batch_timeout_micros must be non-negative; was {round(self.timeout * 1e6)}")
-        if self.max_execution_batch_size > self.max_batch_size:
-            raise invalid_argument(
-                "When enable_large_batch_splitting is true, max_batch_size must be greater than or equal to "
-                f"max_execution_batch_size; were {self.max_batch_size} and {self.max_execution_batch_size}"
-            )
-        sizes = self.allowed_batch_sizes
-        # Whatever max_execution_batch_size says: bundle_factory_util.cc compares with max_batch_size.
-        if sizes and sizes[-1] != self.max_batch_size:
-            raise invalid_argument(
-                f"Last entry in allowed_batch_sizes must match max_batch_size; last entry was {sizes[-1]}; "
-                f"expected {self.max_batch_size}"
-            )
-
-    def padded_size(self, size: int) -> int:
-        return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
+        sizes, most = self.allowed_batch_sizes, self.max_batch_size
+        last = sizes[-1] if sizes else most
+        positive = {name: getattr(self, name) for name in ("max_batch_size", "max_execution_batch_size",
+                                                           "max_enqueued_batches")}  # fmt: skip
+        refuse({f"{name} must be positive; was {value}": value < 1 for name, value in positive.items()} | {
+            f"batch_timeout_micros must be non-negative; was {round(self.timeout * 1e6)}": self.timeout < 0,
+            "When enable_large_batch_splitting is true, max_batch_size must be greater than or equal to "
+            f"max_execution_batch_size; were {most} and {self.max_execution_batch_size}":
+                self.max_execution_batch_size > most,
+            # Whatever max_execution_batch_size says: bundle_factory_util.cc compares with max_batch_size.
+            f"Last entry in allowed_batch_sizes must match max_batch_size; last entry was {last}; expected {most}":
+                last != most,
+        }, invalid_argument)  # fmt: skip
 
 
 class BatchingRunner:
@@ -244,21 +238,18 @@ class BatchingRunner:
             self._scheduler = shared
 
     def _checked_size(self, feeds: Feeds) -> int:
-        if not feeds:
-            raise invalid_argument("Batching Run() must have at least one input tensor")
-        sizes = set()
+        refuse({
+            "Batching Run() must have at least one input tensor": not feeds,
+            "Batching Run() input tensors must have at least one dimension": not all(map(np.ndim, feeds.values())),
+        }, invalid_argument)  # fmt: skip
+        sizes = {len(value) for value in feeds.values()}
+        size, most = max(sizes), self._options.max_batch_size
         for value in feeds.values():
-            if np.ndim(value) == 0:
-                raise invalid_argument("Batching Run() input tensors must have at least one dimension")
-            sizes.add(len(value))
             telemetry.INPUT_BATCH_SIZE.observe(len(value))
-        if len(sizes) > 1:
-            raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
-        (size,) = sizes
-        if size > self._options.max_batch_size:
-            raise invalid_argument(
-                f"Task size {size} is larger than maximum input batch size {self._options.max_batch_size}"
-            )
+        refuse({
+            "Batching Run() input tensors must have equal 0th-dimension size": len(sizes) > 1,
+            f"Task size {size} is larger than maximum input batch size {most}": size > most,
+        }, invalid_argument)  # fmt: skip
         return size
 
     def _parts(self, feeds: Feeds, size: int, queue: Queue) -> list[tuple[Feeds, int]]:
@@ -316,7 +307,7 @@ class BatchingRunner:
             raise StatusError(StatusCode.RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
         timeout = None if None in deadlines else max(deadlines) - now
         size = sum(task.size for task in tasks)
-        padded = self._options.padded_size(size)
+        padded = next((allowed for allowed in self._options.allowed_batch_sizes if allowed >= size), size)
         telemetry.PADDING_SIZE.labels(str(padded)).observe(padded - size)
         telemetry.PROCESSED_BATCH_SIZE.observe(padded)
         merged = {name: self._merged(name, [task.inputs[name] for task in tasks], padded - size)

@@ -187,7 +187,7 @@ class ServerCore:
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = self._read(path)
-        telemetry.add_model(name)
+        telemetry.served.add(name)
         try:
             runner = self._batching.wrapped(model, path)
             servable = Servable(name, version, runner, self.options.enable_signature_method_name_check)

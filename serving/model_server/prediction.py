@@ -24,6 +24,7 @@ from serving.wire.protos import (
     TensorProto,
 )
 from serving.wire.tensors import DT_FLOAT, DT_INT32, DT_STRING, to_numpy, type_number
+from tfrecords.base.errors import refuse
 
 DEFAULT_SIGNATURE = "serving_default"
 PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress"))
@@ -227,25 +228,22 @@ def _classification(values: Outputs, count: int) -> ClassificationResult:
 
 def _checked_matrix(value: np.ndarray, alias: str, dtype: int, count: int) -> np.ndarray:
     value = np.asarray(value)
-    if value.ndim != 2:
-        raise invalid_argument(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(value)}")
-    if type_number(value.dtype) != dtype:
-        raise invalid_argument(f"Expected {alias} Tensor of {DATA_TYPES[dtype]}. Got: {_enum_name(value)}")
-    if len(value) != count:
-        raise invalid_argument(f"Expected {alias} output batch size of {count}. Got: {len(value)}")
+    refuse({
+        f"Expected Tensor shape: [batch_size num_classes] but got {_shape(value)}": value.ndim != 2,
+        f"Expected {alias} Tensor of {DATA_TYPES[dtype]}. Got: {_enum_name(value)}": type_number(value.dtype) != dtype,
+        f"Expected {alias} output batch size of {count}. Got: {_rows(value)}": _rows(value) != count,
+    }, invalid_argument)  # fmt: skip
     return value
 
 
 def _regression(values: Outputs, count: int) -> RegressionResult:
     value = np.asarray(values[_OUTPUTS])
-    if not (value.ndim == 1 or (value.ndim == 2 and value.shape[1] == 1)):
-        raise invalid_argument(
-            f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(value)}"
-        )
-    if len(value) != count:
-        raise invalid_argument(f"Input batch size did not match output batch size: {count} vs. {len(value)}")
-    if type_number(value.dtype) != DT_FLOAT:
-        raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(value)}")
+    refuse({
+        f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(value)}":
+            value.ndim not in (1, 2) or value.shape[1:] not in ((), (1,)),
+        f"Input batch size did not match output batch size: {count} vs. {_rows(value)}": _rows(value) != count,
+        f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(value)}": type_number(value.dtype) != DT_FLOAT,
+    }, invalid_argument)  # fmt: skip
     result = RegressionResult()
     for number in value.reshape(-1).tolist():
         result.regressions.add(value=number)
@@ -266,23 +264,21 @@ class _Head:
     def plan(self, signature: SignatureDef, check_method: bool) -> tuple[str, dict[str, str]]:
         """Returns the name of the input tensor, and those of the outputs by their aliases."""
         method = f"tensorflow/serving/{self.api.lower()}"
-        if check_method and signature.method_name != method:
-            raise invalid_argument(
-                f"Expected {self.kind} signature method_name to be {method}. Was: {signature.method_name}"
-            )
-        if len(signature.inputs) != 1:
-            raise invalid_argument("Expected one input Tensor.")
-        if not 1 <= len(signature.outputs) <= len(self.outputs):
-            expected = "one or two output Tensors" if len(self.outputs) > 1 else "one output Tensor"
-            raise invalid_argument(f"Expected {expected}, found {len(signature.outputs)}")
+        expected = "one or two output Tensors" if len(self.outputs) > 1 else "one output Tensor"
+        count = len(signature.outputs)
+        refuse({
+            f"Expected {self.kind} signature method_name to be {method}. Was: {signature.method_name}":
+                check_method and signature.method_name != method,
+            "Expected one input Tensor.": len(signature.inputs) != 1,
+            f"Expected {expected}, found {count}": not 1 <= count <= len(self.outputs),
+        }, invalid_argument)  # fmt: skip
         if _INPUTS not in signature.inputs:
             raise invalid_argument(f"No {self.kind} inputs found in SignatureDef: {signature}")
         fetches = {alias: signature.outputs[alias].name for alias in self.outputs if alias in signature.outputs}
         if not fetches:
-            wanted = " or ".join(f'"{alias}"' for alias in self.outputs)
+            names = " or ".join(f'"{alias}"' for alias in self.outputs)
             raise invalid_argument(
-                f"Expected {self.kind} signature outputs to contain at least one of {wanted}. "
-                f"Signature was: {signature}"
+                f"Expected {self.kind} signature outputs to contain at least one of {names}. Signature was: {signature}"
             )
         return signature.inputs[_INPUTS].name, fetches
 
@@ -295,6 +291,10 @@ _HEADS = {
 
 def _shape(value: np.ndarray) -> str:
     return "[" + ",".join(map(str, value.shape)) + "]"
+
+
+def _rows(value: np.ndarray) -> int:
+    return len(value) if value.ndim else 0
 
 
 def _enum_name(value: np.ndarray) -> str:
