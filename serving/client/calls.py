@@ -1,6 +1,5 @@
 """The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
-import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ class ClientBase:
     async def _call(self, stub: Callable, request: Message, timeout_s: float | None) -> Any:
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            answer = stub(request, timeout=limit, metadata=((HEADER, current()), *trace_headers()))
+            answer = stub(request, timeout=limit, metadata=((HEADER, current()),))
             return await answer if isinstance(answer, Awaitable) else answer
         except grpc.RpcError as error:
             raise ServingError.of(error, self.connection.target, current()) from None
@@ -383,22 +382,3 @@ class _Calls:
 
 # The message for a model without the task of a method.
 _GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}
-
-
-@functools.cache
-def _inject() -> Callable[[dict[str, str]], None] | None:
-    try:
-        from opentelemetry import propagate  # An optional dependency, imported at the first call.
-    except ImportError:
-        return None
-    return propagate.inject
-
-
-def trace_headers() -> tuple[tuple[str, str], ...]:
-    """Returns the running span's `traceparent` and related headers, or ()."""
-    inject = _inject()
-    if inject is None:
-        return ()
-    headers: dict[str, str] = {}
-    inject(headers)
-    return tuple((name.lower(), value) for name, value in headers.items())

@@ -79,16 +79,18 @@ def _specs(infos: dict) -> dict[str, TensorSpec]:
 def read_metadata(response: GetModelMetadataResponse) -> tuple[int | None, dict[str, Signature]]:
     """Returns the version that answered (None: it does not tell), and its callable signatures by name."""
     definitions = SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
-    signatures = {
-        name: Signature(
-            _specs(definitions[name].inputs), _specs(definitions[name].outputs), definitions[name].method_name
-        )
-        for name in sorted(definitions)
+    spec = response.model_spec
+    return spec.version.value if spec.HasField("version") else None, read_signatures(definitions)
+
+
+def read_signatures(definitions: Mapping[str, Any]) -> dict[str, Signature]:
+    """Returns callable signatures by name, from SignatureDefs."""
+    return {
+        name: Signature(_specs(one.inputs), _specs(one.outputs), one.method_name)
+        for name, one in sorted(definitions.items())
         # TF 2 exports list their initialiser with the signatures.
         if not name.startswith("__")
     }
-    spec = response.model_spec
-    return spec.version.value if spec.HasField("version") else None, signatures
 
 
 def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:

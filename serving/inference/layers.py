@@ -72,8 +72,8 @@ def act(hidden_act: str, inputs: Tensor) -> Tensor:
     return inputs * tf.sigmoid(inputs * (scale + (0.044715 * scale) * tf.square(inputs)))
 
 
-class ExportedLayerNorm:
-    """A layer norm over the last axis, computed in float32.
+class ExportedNorm:
+    """A layer norm or RMS norm over the last axis, computed in float32.
 
     A token's bits must not depend on other tokens: rounding to 8 bits or bfloat16 amplifies any difference. So it
     avoids rsqrt, whose vector and scalar instructions round differently.
@@ -81,33 +81,18 @@ class ExportedLayerNorm:
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon = dtype, layer.epsilon
-        self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
+        self.is_rms = isinstance(layer, keras.layers.RMSNormalization)
+        self.gamma, beta = array(layer.scale if self.is_rms else layer.gamma), getattr(layer, "beta", None)
+        self.beta = None if beta is None else array(beta)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        inputs = tf.cast(inputs, tf.float32)
-        centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
-        deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
+        values = tf.cast(inputs, tf.float32)
+        if not self.is_rms:
+            values -= tf.reduce_mean(values, axis=-1, keepdims=True)
+        deviation = tf.sqrt(tf.reduce_mean(tf.square(values), axis=-1, keepdims=True) + self.epsilon)
         # Of a plain 1 / sqrt grappler makes an rsqrt.
-        scale = tf.math.divide_no_nan(1.0, deviation) * self.gamma
-        normalised = centred * scale if self.beta is None else centred * scale + self.beta
-        return tf.cast(normalised, self.dtype)
-
-
-class ExportedRMSNorm:
-    """An RMS norm over the last axis; a token's bits do not depend on other tokens."""
-
-    def __init__(self, layer, dtype: tf.DType = tf.float32):
-        self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        inputs = tf.cast(inputs, tf.float32)
-        size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)
-        return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
-
-
-def norm(layer, dtype: tf.DType = tf.float32) -> ExportedLayerNorm | ExportedRMSNorm:
-    """Returns the export's version of a Keras normalization layer."""
-    return (ExportedRMSNorm if isinstance(layer, keras.layers.RMSNormalization) else ExportedLayerNorm)(layer, dtype)
+        values *= tf.math.divide_no_nan(1.0, deviation) * self.gamma
+        return tf.cast(values if self.beta is None else values + self.beta, self.dtype)
 
 
 class ExportedEmbeddings(tf.Module):
@@ -127,7 +112,7 @@ class ExportedEmbeddings(tf.Module):
         # Unused rows are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
-        self.layer_norm = norm(layer.layer_norm)
+        self.layer_norm = ExportedNorm(layer.layer_norm)
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
         """Embeds the tokens of int32 [batch, length] at the flat indices `cells`, int32 [tokens]."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from grpc import StatusCode
 
-from serving.http_protocol import HttpServer, LongBody, read_body
+from serving.http_protocol import HttpServer, Refusal, read_body
 from serving.model_server import json_request, json_response, telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.grpc_server import get_model_metadata, get_model_status
@@ -28,7 +28,7 @@ from serving.wire.request_id import HEADER, accepted
 from tfrecords.base.machine.processes import without_collections
 
 _LOG = logging.getLogger(__name__)
-_SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
+_SELECTION = r"(?:(?:/versions/0*(\d+))|(?:/labels/([^/:]+)))?"
 _API_PATH = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 _PREDICTION_PATH = re.compile(rf"/v1/models/([^/:]+){_SELECTION}:(classify|regress|predict)", re.IGNORECASE | re.ASCII)
 _STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))?", re.IGNORECASE | re.ASCII)
@@ -112,7 +112,8 @@ class RestApi:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
                 raise invalid_argument(f"Malformed request: {verb} {path}")
-            if match[2] and not _is_int64(match[2]):
+            # Python refuses to read thousands of digits.
+            if match[2] and (len(match[2]) > _INT64_DIGITS or int(match[2]) > _INT64_MAX):
                 return Response(400)
             spec, method, counted = _model_spec(match), match[4] or "", True
             answer = Response(200, self._dispatch(verb, path, spec, method, body, deadline))
@@ -203,15 +204,10 @@ def _left(deadline: float) -> float | None:
     return max(0.0, deadline - time.monotonic())
 
 
-def _is_int64(digits: str) -> bool:
-    # Python refuses to read thousands of digits.
-    return len(digits.lstrip("0")) <= _INT64_DIGITS and int(digits.lstrip("0") or "0") <= _INT64_MAX
-
-
 def _model_spec(match: re.Match) -> ModelSpec:
     spec = ModelSpec(name=urllib.parse.unquote(match[1] or ""))
     if match[2]:
-        spec.version.value = int(match[2].lstrip("0") or "0")
+        spec.version.value = int(match[2])
     if match[3]:
         spec.version_label = urllib.parse.unquote(match[3])
     return spec
@@ -259,9 +255,8 @@ class RestServer(HttpServer):
         self._receiving.add(task)
         try:
             body = await read_body(receive, int(headers.get("content-length", 0)), limit)
-        except LongBody:
-            message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
-            return _closing(413, message)
+        except Refusal as refusal:
+            return _closing(refusal.status, f"{refusal.message} (--rest_api_max_body_bytes)")
         except TimeoutError:
             return Response(408, headers={"Connection": "close"})
         except asyncio.CancelledError:

@@ -58,12 +58,8 @@ TOKENS = {name: _counter(f"{_OWN}/{name}", "model_name") for name in COUNTS}
 TEXT_INPUTS = _counter(f"{_OWN}/text_inputs", "model_name")
 TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
 
-_served: set[str] = set()
-
-
-def add_model(name: str) -> None:
-    """Counts requests for this model under its name from now on."""
-    _served.add(name)
+# Models whose requests count under their names.
+served: set[str] = set()
 
 
 def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
@@ -71,7 +67,7 @@ def record_request(model: str, api: str, entrypoint: str, status: str, seconds: 
 
     Unknown models share the empty name, so that clients cannot create endless series.
     """
-    model = model if model in _served else ""
+    model = model if model in served else ""
     REQUEST_COUNT.labels(model, status).inc()
     if status == "OK":
         REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)

@@ -8,7 +8,9 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
+from flatbuffers import flexbuffers
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 
 import albert_tf
@@ -19,7 +21,6 @@ from serving.check import TOLERANCES, Tolerance, compare
 from serving.export import ExportSettings
 from serving.exportable import ExportOptions
 from serving.lite import description
-from serving.lite.metadata import stored_signatures
 from serving.litert import converter
 from serving.litert.converter import check_model, convert, lite_exportable
 from serving.manifest import versions_of
@@ -123,6 +124,16 @@ def test_the_search_of_joint_spans_begins_where_answers_may_start(make_model):
     inputs["may_start"][:, [0, 3]] = inputs["allowed"][:, [0, 3, 4, 6]] = True
     answers = Interpreter(model_content=convert(exportable)[0]).get_signature_runner()(**inputs)
     assert {tuple(sorted(row)) for row in answers["start_index"].tolist()} == {(0, 3)}
+
+
+def stored_signatures(content):
+    """The serialized SignatureDefs of a file's metadata by name, each up to its first byte 0."""
+    model = schema.Model.GetRootAs(content, 0)
+    entries = [model.Metadata(index) for index in range(model.MetadataLength())]
+    (entry,) = (one for one in entries if one.Name() == b"signature_defs_metadata")
+    stored = flexbuffers.GetRoot(model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()).AsMap
+    values = [bytes(value.AsStringBytes).split(b"\0")[0] for value in stored.Values]
+    return {key.AsKey: value for key, value in zip(stored.Keys, values, strict=True)}
 
 
 def test_a_file_names_its_signatures_for_tensorflow_serving(make_model):

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders
 
 import albert_tf
-from serving.exportable.decoding import special_ids
+from serving.exportable.inputs import special_ids
 from tests.albert_tf.test_published_folders import MEAN, embedder
 from tests.serving.conftest import assert_close
 from tfrecords.reading.framing import Framer, encode

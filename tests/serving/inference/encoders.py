@@ -7,7 +7,7 @@ import tensorflow as tf
 import yaml
 
 from albert_tf import AlbertConfig, AlbertEncoder
-from serving.cpu import can_run
+from serving.inference.onednn import can_run
 
 HAS_AVX512 = can_run("bfloat16")
 needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="bfloat16 products need a CPU with AVX-512")

@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.rows import FlatBatch
-from serving.inference.tables import SIZES, make_tables, round_up
+from serving.inference.rows import SIZES, FlatBatch, make_tables, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
     GATED,

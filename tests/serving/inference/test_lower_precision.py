@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
 from tests.serving.inference.encoders import (
     CONFIG,
@@ -152,7 +151,7 @@ def test_an_unknown_compute_is_refused():
 def test_what_a_cpu_runs_goes_by_its_flags(flags, runs, tmp_path):
     info = tmp_path / "cpuinfo"
     info.write_text(f"processor : 0\nflags : fpu {flags}\n")
-    assert [one for one in ("float32", "bfloat16", "int8") if cpu.can_run(one, info)] == runs
+    assert [one for one in ("float32", "bfloat16", "int8") if onednn.can_run(one, info)] == runs
     assert bool(bfloat16_flags(info)) is ("bf16" in flags) and not bfloat16_flags(tmp_path / "none")
 
 

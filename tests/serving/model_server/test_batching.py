@@ -11,9 +11,7 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.model_server import batch_scheduler
-from serving.model_server.batch_scheduler import BatchScheduler
-from serving.model_server.batching import BatchingOptions, BatchingRunner
+from serving.model_server.batching import BatchingOptions, BatchingRunner, BatchScheduler
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import BatchingParameters
 from tests.serving.model_server.conftest import wait_for
@@ -188,7 +186,7 @@ def test_a_graph_error_reaches_every_request_of_the_batch():
 def test_time_limits(monkeypatch):
     """A batch has the time of its most patient request; one whose time is up before it runs is not run."""
     batched, now = Batched(), time.monotonic()
-    monkeypatch.setattr(batch_scheduler.time, "monotonic", lambda: now)
+    monkeypatch.setattr("serving.model_server.batching.time.monotonic", lambda: now)
 
     def wait_a_second():
         nonlocal now

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from serving import cpu
-from serving.inference import InferenceEncoder, InferenceOptions
+from serving.inference import InferenceEncoder, InferenceOptions, onednn
 from serving.manifest import MANIFEST
 from serving.model_server import flags
 from serving.model_server.status import StatusError
@@ -67,7 +66,7 @@ def linked(tmp_path: Path, name: str = "m") -> list[str]:
 def test_those_versions_are_linked_that_this_cpu_can_run(models, tmp_path, machine):
     done = link(settings(tmp_path, CPUS[machine], MODELS=os.path.relpath(models)))
     assert done.returncode == 0, done.stderr
-    runs = [cpu.can_run(compute, tmp_path / "cpuinfo") for compute in COMPUTES]
+    runs = [onednn.can_run(compute, tmp_path / "cpuinfo") for compute in COMPUTES]
     numbers = [str(number) for number, compute_runs in enumerate(runs, 1) if compute_runs]
     assert linked(tmp_path) == ["00000005", *numbers]
     assert (tmp_path / "links" / "m" / "1").resolve() == models / "m" / "1"
