@@ -382,16 +382,17 @@ def front_of():
         yield lambda *where: stack.enter_context(Front(*where))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_gateway():
-    """shared_gateway(kind, **options): a gateway in front of a fake `model` of that kind, one for all of a file."""
+    """shared_gateway(kind, **options): a gateway in front of a fake `model` of that kind, one for all
+    tests; it looks at its model once, which stays."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
         def make(kind: str, **options) -> SimpleNamespace:
             model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
-            gateway = start_gateway(stack, stand_in.target, **options)
+            gateway = start_gateway(stack, stand_in.target, **{"check_s": 600.0} | options)
             gateway.model = model
             return gateway
 

@@ -1,5 +1,6 @@
 """The signatures of LiteRT versions against those of SavedModels: every head, by text and by ids."""
 
+import functools
 import numpy as np
 import pytest
 
@@ -39,7 +40,8 @@ CASES = {
 @pytest.fixture(scope="session")
 def lite(lite_version):
     """lite(case, inputs): the signatures of that case's LiteRT version."""
-    return lambda case, inputs="text": signatures_of(LiteModel(lite_version(*CASES[case][:2], inputs=inputs)))
+    of = lambda case, inputs="text": signatures_of(LiteModel(lite_version(*CASES[case][:2], inputs=inputs)))  # noqa: E731
+    return functools.cache(of)
 
 
 def asked(signature, name):
