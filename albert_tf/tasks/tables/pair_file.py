@@ -15,7 +15,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.tables import DataRow, find_column, read_table
 from tfrecords.base.text_files import is_json_lines
 
-_MEND = "say which is meant by --text_column, --second_text_column, --negative_columns, --label_column"
+_MEND = "say which is meant by --text_column, --second_text_column, --label_column"
 # The flags of the columns, by their roles.
 _FLAGS = {"anchor": "text_column", "positive": "second_text_column", "score": "label_column"}
 
@@ -94,7 +94,7 @@ def open_pairs(settings: Any) -> PairData:
         train_file(folder)
         files = {split: find_table(folder, stem) for split, stem in own_stems(folder).items()}
     state = tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in files.values())
-    names = ("loss", "teacher", "text_column", "second_text_column", "negative_columns", "label_column", "encoding")
+    names = ("loss", "teacher", "text_column", "second_text_column", "label_column", "encoding")
     # Mining has no loss, and holds nothing out.
     given = tuple((name, getattr(settings, name, "")) for name in names)
     fraction = 0.0 if folder else getattr(settings, "dev_fraction", 0.0)
@@ -160,8 +160,6 @@ def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) 
         flags[flag] or find_column(path, names, role, flag, is_optional=True) for role, flag in _FLAGS.items()
     )
     negatives = [name for name in names if name.strip().casefold().startswith("negative")]
-    if flags["negative_columns"]:
-        negatives = flags["negative_columns"].split(",")
     texts = [name for name in (anchor, positive) if name]
     loss = flags["loss"] or ("mse" if flags["teacher"] else "cosent" if score else "multiple_negatives_ranking")
     columns = (*texts, *negatives)
@@ -184,7 +182,7 @@ def _check_loss(
     reads_score = loss == "cosent" or (loss == "margin_mse" and not teacher)
     lacks = ""
     if documents < rule.documents:
-        lacks = "a column of a negative; give --negative_columns=..., or write them by mine_negatives"
+        lacks = "a column of a negative, such as negative_1; mine_negatives writes them"
         lacks = lacks if documents else "a column of a positive; give --second_text_column=..."
     elif reads_score and (not score or (loss == "margin_mse" and documents != 2)):
         lacks = "a column of scores of the pairs; give --label_column=..."
