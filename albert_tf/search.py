@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import VECTORS
-from albert_tf.embeddings.index_files import saved_source
+from albert_tf.embeddings.index import saved_source
 from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.folders import SUFFIXES
 from albert_tf.tasks.tables.values import text_of

@@ -24,7 +24,7 @@ from albert_tf.training import pictures
 from albert_tf.training.baseline import baseline_scores
 from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 

@@ -20,7 +20,7 @@ from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 

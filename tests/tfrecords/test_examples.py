@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from tests.tfrecords.batches import features_of
 from tfrecords.base.errors import UserError
 from tfrecords.building.settings import BuildSettings
-from tfrecords.examples.layout import encode_examples, lay_out, plan_examples
 from tfrecords.examples.masking import MaskingVocabulary
-from tfrecords.examples.records import encode_records
+from tfrecords.examples.records import encode_examples, encode_records, lay_out, plan_examples
 
 CLS, SEP, MASK = 2, 3, 4
 VOCABULARY = MaskingVocabulary(CLS, SEP, MASK, np.arange(300) % 2 == 0, np.arange(5, 300, dtype=np.int32))

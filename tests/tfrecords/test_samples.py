@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfrecords.corpus.samples import warn_of_markup
+from tfrecords.corpus.documents import warn_of_markup
 from tfrecords.train_tokenizer import drawn
 
 PLAIN = "he said a < b and c > d, see <nick> and {{x}}\n== no heading\n" * 200

@@ -12,8 +12,7 @@ from tests.tfrecords.tokenizers.test_xlm import LINES
 from tests.tfrecords.tokenizers.twins import HARD_TEXTS, texts
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.beginnings import tokenize_beginnings
-from tfrecords.tokenizers.by_library import AddedToken
+from tfrecords.tokenizers.by_library import AddedToken, tokenize_beginnings
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.unigram_file import shifted
@@ -101,7 +100,7 @@ def test_a_tokenizer_with_other_ids_there_is_refused_by_name(tmp_path, monkeypat
     ids=lambda text: ascii(text[:3]),
 )
 def test_the_beginning_of_a_text_has_its_first_tokens(two, text, monkeypatch):
-    monkeypatch.setattr("tfrecords.tokenizers.beginnings._CHARACTERS", 2**10)
+    monkeypatch.setattr("tfrecords.tokenizers.by_library._CHARACTERS", 2**10)
     for one in two:
         whole, (ids, splits) = (
             one.encode_batch([text, "film"]),
