@@ -7,8 +7,7 @@ import pytest
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_squad
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.squad.windows import make_rows
-from tfrecords.answers.edges import edges
-from tfrecords.answers.spans import text_of
+from tfrecords.answers.spans import edges, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -9,11 +9,10 @@ import pytest
 
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
-from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
-from albert_tf.training.ensemble import EnsembleSettings, ensemble
+from albert_tf.training.ensemble import EnsembleSettings, combine, ensemble
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.training.trainers import history

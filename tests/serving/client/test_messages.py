@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from serving.client import messages
 from serving.client.messages import Signature, TensorSpec
 from serving.wire import protos
+from tfrecords.base.columns import batches
 from tfrecords.base.errors import UserError
 
 DTYPES = {"int32": 3, "int64": 9, "float32": 1}
@@ -83,7 +84,7 @@ def test_request_says_what_was_asked():
     size=st.integers(1, 40),
 )
 def test_batches_and_back_is_the_identity(rows, size):
-    numbers = list(messages.batches([len(row) for row in rows], max_rows=size))
+    numbers = list(batches([len(row) for row in rows], max_rows=size))
     assert all(len(batch) <= size for batch in numbers)
     assert sorted(np.concatenate(numbers).tolist()) == list(range(len(rows)))
     asked = signature("input_ids:int32 lengths:int32")

@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 import tensorflow as tf
 
-from tfrecords.base.machine.local_symbols import LocalSymbols
+from tfrecords.base.machine.started import LocalSymbols
 
 FLAGS = "tensorflow.python.pywrap_dlopen_global_flags"
 
