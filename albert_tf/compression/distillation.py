@@ -15,8 +15,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.text_student import TextStudent
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.rows import FeatureRows, text_rows
-from albert_tf.training.loop.batches import predict, reader
+from albert_tf.training.loop.batches import reader
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import digest

@@ -11,11 +11,11 @@ from albert_tf.config import AlbertConfig
 from albert_tf.loading.hub import find_model
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
 from albert_tf.training.start import check_length
 from tfrecords.answers.spans import IMPOSSIBLE

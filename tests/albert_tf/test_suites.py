@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from albert_tf import run_evaluation
-from albert_tf.suites.scores import expected_scores
 from albert_tf.suites.sets import find_sets
+from albert_tf.tasks.metrics import expected_scores
 from tests.albert_tf.refusals import lines, refused
 from tests.albert_tf.search_model import TEXTS, made
 from tfrecords.answers.numbers import similarity

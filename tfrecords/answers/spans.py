@@ -7,6 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+N_BEST = 20
+MAX_ANSWER_LENGTH = 30
+# The score of excluded items: positions without answers, illegal spans, padded choices.
+IMPOSSIBLE = -1e30
 # Of Unicode's category Cf: signs that are seen (its Prepended_Concatenation_Mark), and the letters of emoji flags.
 _SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD, *range(0xE0020, 0xE0080)}
 
@@ -25,12 +29,6 @@ def edges() -> str:
 def edge_pattern() -> str:
     """Returns an RE2 pattern for one character of `edges()`."""
     return "[" + "".join(rf"\x{{{ord(one):x}}}" for one in edges()) + "]"
-
-
-N_BEST = 20
-MAX_ANSWER_LENGTH = 30
-# The score of excluded items: positions without answers, illegal spans, padded choices.
-IMPOSSIBLE = -1e30
 
 
 class Windows(Protocol):

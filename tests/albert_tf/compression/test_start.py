@@ -40,10 +40,11 @@ REFUSED = r"""
 --layers=5 => --layers=5 is more than the model's 4
 --plan=1x3 => runs 3 blocks, num_hidden_layers is 4
 --plan=x => is no part of a plan
---task=sst2 => --task and --data_dir belong together
+--task=sst2 --text= => give the texts to learn from
+--data_dir=d => --data_dir=d is for --task; give both, or leave it out
 --text= => give the texts to learn from: --text='corpus/\*.txt', or --task and --data_dir
 --task=sst2 --data_dir=d => or --task and --data_dir, not both
---vocab_size=5 => --vocab_size needs --vocab_from
+--vocab_size=5 => --vocab_size=5 is for --vocab_from; give both, or leave it out
 --embedding_size=17 => embedding size 17 must be from 1 to below the model's 16
 --intermediate_size=24 => intermediate size 24 must be from 1 to below the model's 24
 --embedding_size=8 --plan=none --lora_rank=2 => --lora_rank=2 is of blocks that are shared

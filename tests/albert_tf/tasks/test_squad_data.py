@@ -61,7 +61,7 @@ WRONG = r"""
 | {QUESTION}, {QUESTION} | => qas\[1\] repeats question id 'q'
 | {QUESTION, "is_impossible": true} | => is_impossible and has answers
 { => not JSON
-\xff\xff => not JSON in UTF-8
+\xff\xff => is not JSON
 \x1f\x8bxx => cannot read
 """
 

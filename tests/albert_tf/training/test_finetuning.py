@@ -13,8 +13,8 @@ from albert_tf import run_finetuning
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.training import finetuning
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import prepare
 from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.training.classes import write_classes

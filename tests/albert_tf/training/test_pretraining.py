@@ -71,7 +71,7 @@ masked | --output_dir=/proc/nowhere => /proc/nowhere
 masked | --config=SHORT => 32 tokens long, the model takes at most 16; .* or raise max_position_embeddings
 two phases | --second_from_step=0 => second_from_step=0 must be above 0
 two phases | --second_from_step=4 => second_from_step=4 must be above 0 and below --num_train_steps=4
-two phases | --second_train_data= => second_from_step=1 needs --second_train_data
+two phases | --second_train_data= => =1 is for --second_train_data; give both, or leave it out
 two phases | --train_batch_size=7 => cannot share a batch of 7
 two phases | --strategy=multi_worker --gradient_accumulation_steps=1 => TF_CONFIG
 two phases | --strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from serving.client import messages
 from serving.client.messages import Signature, TensorSpec
+from tfrecords.base.columns import batches
 from tfrecords.base.errors import UserError
 
 DTYPES = {"int32": 3, "int64": 9, "float32": 1}
@@ -75,7 +76,7 @@ def test_what_does_not_fit_is_refused(inputs, words):
     size=st.integers(1, 40),
 )
 def test_batches_and_back_is_the_identity(rows, size):
-    numbers = list(messages.batches([len(row) for row in rows], max_rows=size))
+    numbers = list(batches([len(row) for row in rows], max_rows=size))
     assert all(len(batch) <= size for batch in numbers)
     assert sorted(np.concatenate(numbers).tolist()) == list(range(len(rows)))
     asked = signature("input_ids:int32 lengths:int32")

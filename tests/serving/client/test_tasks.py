@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.client import Client
-from serving.client.messages import MAX_ROWS, batches
+from serving.client.messages import MAX_ROWS
 from serving.client.tasks import relevance
 from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
 from tests.stand_in import StandIn
+from tfrecords.base.columns import batches
 from tfrecords.base.errors import UserError
 
 TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
