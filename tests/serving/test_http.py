@@ -79,15 +79,6 @@ def test_an_upgrade_is_ignored_and_no_body_is_lost(port, upgrade, framing, packe
     assert "upgrade" not in first[1]["headers"] and first[1]["headers"]["host"] == "x"
 
 
-def test_a_large_body_with_an_upgrade_arrives_whole(port):
-    body = "x" * 300_000
-    head = f"POST / HTTP/1.1\r\nHost: x\r\n{UPGRADES['h2c']}Content-Length: {len(body)}\r\n\r\n"
-    ((status, answer),) = answers(
-        port, [head.encode(), *(body[i : i + 7000].encode() for i in range(0, 300_000, 7000))], 1
-    )
-    assert status == 200 and answer["body"] == body
-
-
 def test_a_client_that_waits_for_100_continue_is_asked_on(port):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         head, body = PLAIN.split("\r\n\r\n")
