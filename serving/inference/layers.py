@@ -10,12 +10,27 @@ from serving.inference import onednn
 
 
 class ExportedDense(tf.Module):
-    """A dense layer with kernel [inputs, units] and bias [units] in `dtype`; bfloat16 needs oneDNN."""
+    """A dense layer with kernel [inputs, units] and bias [units] in `dtype`; bfloat16 needs oneDNN.
 
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType, hidden_act: str | None = None):
+    With `weights_first` the kernel is [units, inputs], which is faster for short rows in float32 without AVX-512. Then,
+    with `reads_transposed`, inputs are [inputs, tokens]; with `returns_transposed` results are [units, tokens].
+    """
+
+    def __init__(
+        self,
+        kernel: np.ndarray,
+        bias: np.ndarray,
+        dtype: tf.DType,
+        hidden_act: str | None = None,
+        weights_first: bool = False,
+        reads_transposed: bool = False,
+        returns_transposed: bool = False,
+    ):
         super().__init__()
-        self.dtype, self.hidden_act = dtype, hidden_act
-        self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
+        self.dtype, self.hidden_act, self.weights_first = dtype, hidden_act, weights_first
+        self.reads_transposed, self.returns_transposed = reads_transposed, weights_first and returns_transposed
+        self.kernel = variable(kernel.T if weights_first else kernel, dtype, "kernel")
+        self.bias = variable(bias, dtype, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
         """Returns [tokens, units] from [tokens, inputs] of any float type.
@@ -28,37 +43,12 @@ class ExportedDense(tf.Module):
         fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
         if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
             return onednn.matmul(inputs, kernel, bias, fused, residual)
-        product = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
-        if self.hidden_act is not None:
-            product = act(self.hidden_act, product)
-        return product if residual is None else residual + product
-
-
-class TransposedDense(tf.Module):
-    """A float32 ExportedDense with a kernel [units, inputs], faster for short rows without AVX-512.
-
-    With `reads_transposed` inputs are [inputs, tokens]; with `returns_transposed` results are [units, tokens].
-    """
-
-    def __init__(
-        self,
-        kernel: np.ndarray,
-        bias: np.ndarray,
-        hidden_act: str | None = None,
-        reads_transposed: bool = False,
-        returns_transposed: bool = False,
-    ):
-        super().__init__()
-        self.hidden_act = hidden_act
-        self.reads_transposed, self.returns_transposed = reads_transposed, returns_transposed
-        self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
-
-    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_transposed)
-        bias = self.bias.value()
-        product = (
-            product + bias[:, tf.newaxis] if self.returns_transposed else tf.nn.bias_add(tf.transpose(product), bias)
-        )
+        if self.weights_first:
+            product = tf.matmul(kernel, inputs, transpose_b=not self.reads_transposed)
+            product = product if self.returns_transposed else tf.transpose(product)
+        else:
+            product = tf.matmul(inputs, kernel)
+        product = product + bias[:, tf.newaxis] if self.returns_transposed else tf.nn.bias_add(product, bias)
         if self.hidden_act is not None:
             product = act(self.hidden_act, product)
         return product if residual is None else residual + product
@@ -134,20 +124,6 @@ class ExportedEmbeddings(tf.Module):
 
     def _project(self, vectors: Tensor) -> Tensor:
         return vectors if self.projection is None else self.projection(vectors)
-
-
-def block_dense(
-    kernel: np.ndarray,
-    bias: np.ndarray,
-    dtype: tf.DType,
-    weights_first: bool,
-    hidden_act: str | None = None,
-    **transposed,
-) -> ExportedDense | TransposedDense:
-    """Returns a TransposedDense with the `transposed` arguments if `weights_first`, else an ExportedDense."""
-    if weights_first:
-        return TransposedDense(kernel, bias, hidden_act, **transposed)
-    return ExportedDense(kernel, bias, dtype, hidden_act)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> ExportedDense:

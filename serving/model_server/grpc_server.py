@@ -265,12 +265,10 @@ class GrpcServer:
             if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s failed", method.name)
         status = error.code.name if error else "OK"
-        seconds = time.perf_counter() - begin
-        if method.is_inference:
-            telemetry.record_request(spec.name, method.name, "GRPC", status, seconds)
+        seconds, api = time.perf_counter() - begin, method.name if method.is_inference else None
         own = accepted(next((str(one.value) for one in context.invocation_metadata() if one.key == HEADER), None))
         context.set_trailing_metadata(((HEADER, own),))
-        self._access_log.add("GRPC", method.name, spec, status, seconds, own)
+        self._access_log.add("GRPC", api, method.name, spec, status, seconds, own)
         return answer, error
 
 

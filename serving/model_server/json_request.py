@@ -168,14 +168,14 @@ def _row_inputs(rows: list, infos: TensorInfos) -> dict[str, np.ndarray]:
     only = min(infos)
     if type(rows[0]) is not dict and len(infos) > 1:
         raise _needs_names("instances is a plain list, but expecting list of objects")
-    objects = _is_plain_object(rows[0])
+    objects, said = _is_plain_object(rows[0]), ""
     try:
         columns = {name: [row[name] for row in rows] for name in infos} if objects else {only: rows}
         if not objects or all(_is_plain_object(row) and len(row) == len(infos) for row in rows):
             return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
-    except (StatusError, KeyError, TypeError):
-        pass
-    raise invalid_argument(next(_wrong_rows(rows, infos, objects)))
+    except (StatusError, KeyError, TypeError) as error:
+        said = str(error)
+    raise invalid_argument(next(_wrong_rows(rows, infos, objects), said))
 
 
 def _wrong_rows(rows: list, infos: TensorInfos, objects: bool) -> Iterator[str]:

@@ -107,7 +107,7 @@ class RestApi:
         limit = self._core.options.rest_api_timeout_in_ms / 1000
         # As in the C++ server's RunOptions, 0 is no limit.
         deadline = begin + limit if limit > 0 else math.inf
-        code, spec, method, counted = StatusCode.OK, ModelSpec(), "", False
+        code, spec, method, api = StatusCode.OK, ModelSpec(), "", None
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
@@ -115,7 +115,9 @@ class RestApi:
             # Python refuses to read thousands of digits.
             if match[2] and (len(match[2]) > _INT64_DIGITS or int(match[2]) > _INT64_MAX):
                 return Response(400)
-            spec, method, counted = _model_spec(match), match[4] or "", True
+            spec, method = _model_spec(match), match[4] or ""
+            # Like the real server, this also counts status and metadata requests, without an API name.
+            api = method if verb == "POST" else ""
             answer = Response(200, self._dispatch(verb, path, spec, method, body, deadline))
         except Exception as failure:
             error = as_status_error(failure)
@@ -123,13 +125,9 @@ class RestApi:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
             answer = Response(HTTP_STATUS.get(code, 500), json_response.error(error.message))
-        seconds = time.monotonic() - begin
-        if counted:
-            # Like the real server, this also counts status and metadata requests, without an API name.
-            telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
-        own = accepted(headers.get(HEADER))
+        seconds, own = time.monotonic() - begin, accepted(headers.get(HEADER))
         answer.headers[HEADER] = own
-        self._access_log.add("REST", f"{verb} {path}", spec, code.name, seconds, own)
+        self._access_log.add("REST", api, f"{verb} {path}", spec, code.name, seconds, own)
         return answer
 
     def _dispatch(self, verb: str, path: str, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
@@ -150,25 +148,20 @@ class RestApi:
 
     def _predict(self, spec: ModelSpec, body: bytes, deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
-            servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
+            with self._turn(len(body), deadline):
+                values = json_request.parse_object(body, deadline)
+                name = json_request.signature_name(values) or DEFAULT_SIGNATURE
+                servable = stack.enter_context(self._core.use(spec))
+                if name not in servable.signatures:
+                    raise invalid_argument(f'Serving signature name: "{name}" not found in signature def')
+                # A protobuf map cannot even be asked for a name that is no UTF-8.
+                infos = dict(servable.signatures[name].inputs)
+                if not infos:
+                    raise invalid_argument(f"Failed to get input map for signature: {name}")
+                inputs, row_format = json_request.predict_inputs(values, infos)
             outputs = predict(servable, name, inputs, timeout=_left(deadline))
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
-
-    def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, body: bytes, deadline: float):
-        with self._turn(len(body), deadline):
-            values = json_request.parse_object(body, deadline)
-            name = json_request.signature_name(values)
-            servable = stack.enter_context(self._core.use(spec))
-            resolved = name or DEFAULT_SIGNATURE
-            if resolved not in servable.signatures:
-                raise invalid_argument(f'Serving signature name: "{resolved}" not found in signature def')
-            # A protobuf map cannot even be asked for a name that is no UTF-8.
-            infos = dict(servable.signatures[resolved].inputs)
-            if not infos:
-                raise invalid_argument(f"Failed to get input map for signature: {name or 'DEFAULT'}")
-            inputs, row_format = json_request.predict_inputs(values, infos)
-        return servable, name, inputs, row_format
 
     def _examples(self, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
         with self._turn(len(body), deadline):
