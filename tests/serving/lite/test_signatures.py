@@ -1,6 +1,7 @@
 """The signatures of LiteRT versions against those of SavedModels: every head, by text and by ids."""
 
 import functools
+
 import numpy as np
 import pytest
 
