@@ -7,8 +7,7 @@ import inspect
 import pytest
 
 from serving.commands import COMMANDS
-from tfrecords.base.help_text import help_text
-from tfrecords.base.settings import flag_name, setting, settings_of
+from tfrecords.base.settings import flag_name, help_text, setting, settings_of
 
 ABOUT = "Makes tea.\n\npython -m tea --leaves=green"
 

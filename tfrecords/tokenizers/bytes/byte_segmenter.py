@@ -12,7 +12,7 @@ import numpy as np
 from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers.characters import FIRST_TOKEN, child, edge_table
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
-from tfrecords.tokenizers.word_cache import (
+from tfrecords.tokenizers.words import (
     FIRST_DIGEST,
     digest_with,
     empty_cache,
