@@ -147,7 +147,7 @@ def test_a_road_that_was_interrupted_goes_on(clone, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--corpus=nowhere/*.txt"], "error: corpus 'nowhere/*.txt' matches no file"),
         (["--output_dir=/proc/nowhere"], "error: cannot write to output folder '/proc/nowhere'"),

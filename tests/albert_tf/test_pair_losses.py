@@ -10,8 +10,8 @@ from albert_tf.choices import PAIR_LOSSES
 from albert_tf.models.base import part_of
 from albert_tf.models.pair_losses import LOSSES, PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.training.portable_parts import CONFIG
+from tests.refusals import refused
 
 ROWS, WIDTH = 6, 8
 RANDOM = np.random.default_rng(0)

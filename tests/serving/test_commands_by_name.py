@@ -6,7 +6,7 @@ from tfrecords.base.version import VERSION
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "out", "err"),
+    "arguments, status, out, err",
     [
         ("", 0, "Usage: albert-tf COMMAND", ""),
         ("--help", 0, "  finetune          fine-tune a model", ""),

@@ -10,7 +10,7 @@ PLAIN = "he said a < b and c > d, see <nick> and {{x}}\n== no heading\n" * 200
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    "text, names",
     [
         ('<doc id="1">\nthe cat\n</doc>\n\n', "<doc>"),
         ("<html><body>\n<p>the cat</p>\n</body></html>\n", "<p>"),

@@ -14,7 +14,7 @@ from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_null_odds,
 from albert_tf.tasks.squad.task import write_answers
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.training.ensemble import combine_spans
-from tests.albert_tf.refusals import assert_refused, changed, lines
+from tests.refusals import assert_refused, changed, lines
 from tfrecords.answers.spans import Answers, Candidate, find_answers
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 

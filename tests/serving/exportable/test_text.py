@@ -49,7 +49,7 @@ CONTEXTS = [
 QUESTIONS = ["What is the capital of France?", "who sat?", "what?", "the", "what river runs " * 12]
 
 
-@pytest.mark.parametrize(("head", "family"), [("spans", "albert"), ("spans", "roberta"), ("joint spans", "xlnet")])
+@pytest.mark.parametrize("head, family", [("spans", "albert"), ("spans", "roberta"), ("joint spans", "xlnet")])
 def test_answers_are_those_of_the_squad_task(serve, tokenizer_of, head, family):
     """Windows, search, n-best and no-answer score in the graph, against the Keras model and the Python code."""
     model, served = serve(head, True, family, **SPANS)

@@ -69,9 +69,9 @@ GOOD = {"input_ids": [[5, 7, 9, 8]], "lengths": [4]}
         {"input_ids": [5, 7, 9, 8]}, {"input_ids": [[[5, 7, 9, 8]]]}, {"input_ids": [[5, -7, 9, 8]]},
         {"input_ids": [[5, 10**6, 9, 8]]}, {"lengths": [-1]}, {"lengths": [0]}, {"lengths": [10**8]},
         {"lengths": [4, 4]}, {"lengths": [[4]]}, {"input_ids": [[]]}, {"input_ids": []},
-        {"input_ids": [[5] * 41], "lengths": [41]},
+        {"input_ids": [[5] * 41], "lengths": [41]}
     ],
-    ids=str,
+    ids=str
 )  # fmt: skip
 def test_ids_that_lie_are_refused_and_change_no_later_answer(lite, changes):
     def logits(inputs, dtype="int32"):

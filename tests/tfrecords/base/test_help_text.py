@@ -28,7 +28,7 @@ def test_groups_usage_and_defaults():
     shown = help_text(Tea, "albert-tf t", ABOUT).splitlines()
     assert shown[:7] == [
         "Usage: albert-tf t --leaves=... [--flag=value ...]", "", "Makes tea.", "", "albert-tf t --leaves=green", "",
-        "Required:",
+        "Required:"
     ]  # fmt: skip
     assert [line for line in shown if line.endswith(":")] == ["Required:", "Water:", "Cup:"]
     for line in (
