@@ -26,6 +26,7 @@ GROUPS = {
     "litert": (),
     "arm64": (),
     "faults": (),
+    "packages": (),
 }
 
 
