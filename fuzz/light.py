@@ -98,7 +98,8 @@ def requests(folder: Path):
         document = json_request.parse_object(data[1:])
         name = json_request.signature_name(document) or prediction.DEFAULT_SIGNATURE
         if name in version.signatures:
-            arrays, _ = json_request.predict_inputs(document, version.signatures[name].inputs)
+            infos = dict(version.signatures[name].inputs)
+            arrays, _ = json_request.predict_inputs(document, infos)
             servable = SimpleNamespace(
                 signatures=version.signatures, check_method=True, run=lambda api, *asked: version.run(*asked)
             )
