@@ -93,7 +93,7 @@ sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_te
 
 
 @contextlib.contextmanager
-def running_light_server(models: Path, name: str, folder: Path) -> Iterator[dict[str, int]]:
+def running_light_server(models, name, folder):
     """The light server of LiteRT versions with its gateway, without TensorFlow; yields its ports by flag."""
     ports = {flag: free_port() for flag in ("port", "grpc_port", "rest_api_port")}
     command = [sys.executable, "-c", f"{WITHOUT_TENSORFLOW}\nfrom serving.lite.start import run\nrun()"]
