@@ -137,6 +137,11 @@ class AlbertConfig:
         """Whether a matrix maps embeddings to `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether no blocks are shared and embeddings are not factorized."""
+        return self.sharing == "none" and not self.is_projected and self.inner_group_num == 1
+
     @classmethod
     def named(cls, name: str) -> Self:
         """Returns the published configuration called `name`, or raises UserError.
