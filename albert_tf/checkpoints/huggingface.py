@@ -126,7 +126,7 @@ def _family_in(tensors: Iterable[str], model_type: Any, config: AlbertConfig | N
 
 def _differences(family: Family, config: AlbertConfig) -> list[str]:
     wrong = [key for key in family.form if not family.meets(key, config)]
-    return wrong + [key for key in unpublished(config) if key not in family.form]
+    return wrong + [key for key in unpublished(config) if key not in (*family.form, "tie_word_embeddings")]
 
 
 def _family_for(config: AlbertConfig) -> Family:
@@ -136,7 +136,7 @@ def _family_for(config: AlbertConfig) -> Family:
         return not is_marked, len(differences)
 
     family = min(families(), key=nearness)
-    check_published(config, "transformers", family.form)
+    check_published(config, "transformers", (*family.form, "tie_word_embeddings"))
     if differences := _differences(family, config):
         words = {"is_plain": "shared blocks or factorised embeddings"}
         found = ", ".join(words.get(key) or f"{key} {getattr(config, key)!r}" for key in differences)
@@ -167,8 +167,8 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: Family) -> di
         kind = "words"
     kind = "joint_spans" if getattr(model, "joint", False) else kind
     architecture = family.class_name + (HEADS | {**family.classes})[kind]
-    values = {"architectures": [architecture], "model_type": family.model_types[0], "tie_word_embeddings": True}
-    values |= _config_values(config, family)
+    values = {"architectures": [architecture], "model_type": family.model_types[0]}
+    values |= {"tie_word_embeddings": config.tie_word_embeddings} | _config_values(config, family)
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
@@ -184,8 +184,9 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: Family) -> di
 def _config_values(config: AlbertConfig, family: Family) -> dict[str, Any]:
     fields = {key: key for key in config.to_dict()} if family.keys is None else family.keys
     values = {theirs: getattr(config, ours) for theirs, ours in fields.items() if theirs not in family.unwritten}
-    activation = next(theirs for theirs, ours in fields.items() if ours == "hidden_act")
-    values[activation] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
+    for theirs, ours in fields.items():
+        if ours in ("hidden_act", "pooler_act") and theirs in values:
+            values[theirs] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(values[theirs], values[theirs])
     return values | {key: one(config) if callable(one) else one for key, one in family.written.items()}
 
 
@@ -219,6 +220,8 @@ def _expanded(layers: Mapping[str, Layer]) -> dict[str, Source]:
 
 def _sources(family: Family, config: AlbertConfig, prefix: str, others: Mapping[str, Layer] = {}) -> dict[str, Source]:
     heads = _expanded({**family.heads, **others})
+    if not config.tie_word_embeddings:
+        heads["masked_lm/decoder"] = Source(f"{family.decoder}.weight")
     found = {}
     for ours, source in _expanded(family.encoder).items():
         half, _, rest = ours.partition("/")
@@ -249,7 +252,8 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():
         name, original = f"{family.decoder}.{part}", sources[ours].name
-        if name == original or name not in tensors:
+        is_own = name == original or (part == "weight" and "masked_lm/decoder" in sources)
+        if is_own or name not in tensors:
             continue
         if original not in tensors:
             # A file may hold either name of tied tensors.

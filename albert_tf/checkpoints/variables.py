@@ -28,11 +28,11 @@ MASK_EMBEDDING = "mask_embedding"
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # Variables that only a checkpoint or only a model may have: nothing else may differ.
 OPTIONAL = (
-    *("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
+    *("pooler/", "pooler_norm/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
     *("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/"),
 )
 # Task heads: without values in the checkpoint they keep their initial ones.
-FRESH = OPTIONAL[3:]
+FRESH = OPTIONAL[4:]
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
@@ -78,6 +78,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         "embeddings/layer_norm": embeddings.layer_norm,
         "final_norm": encoder.final_norm,
         "pooler": encoder.pooler,
+        "pooler_norm": encoder.pooler_norm,
         "embeddings/projection": embeddings.projection,
     }
     layers = {name: layer for name, layer in parts.items() if layer is not None}
@@ -185,15 +186,16 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
         logging.warning("left out, the target format has no place for them: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
-    if names := encoder_of(model).config.unpublished:
-        raise UserError(f"the target format has no place for {', '.join(names)}; keep the model as .keras")
     if without_source:
         raise UserError(f"the target format has no place for {', '.join(without_source)}")
     parts = dict[str, dict[int, np.ndarray]]()
     for name, variable in variables.items():
         source, value = sources[name], keras.ops.convert_to_numpy(variable)
         value = value.T if source.transposed else value
-        parts.setdefault(source.name, {})[source.part[0]] = value.reshape(source.shape or value.shape)
+        own = parts.setdefault(source.name, {})
+        if source.part[0] in own:
+            raise UserError(f"the target format has one place for {name} and another layer: {source.name}")
+        own[source.part[0]] = value.reshape(source.shape or value.shape)
     joined = {name: [own[number] for number in sorted(own)] for name, own in parts.items()}
     return {name: np.ascontiguousarray(np.concatenate(own) if own[1:] else own[0]) for name, own in joined.items()}
 
@@ -220,12 +222,16 @@ def build_model(
         return name in sources and sources[name].name in tensors
 
     check_claims(config.to_dict(), sum(tensor.size for tensor in tensors.values()), where)
-    encoder = AlbertEncoder(config, pooler=has("pooler/kernel"))
-    if has("masked_lm/output_bias") and config.position_type == "relative":
+    has_words = has("masked_lm/output_bias")
+    # A layer of some heads for words has the name of the others' pooler.
+    is_of_words = has_words and sources.get("pooler/kernel") == sources.get("masked_lm/dense/kernel")
+    encoder = AlbertEncoder(config, pooler=has("pooler/kernel") and not is_of_words)
+    if has_words and config.position_type == "relative":
         return XlnetPretrainer(encoder)
-    if has("masked_lm/output_bias"):
+    if has_words:
         return AlbertPretrainer(encoder, pair_task=pair_task if has("pair/kernel") else None)
-    if has("span/kernel") or has("start/kernel"):
+    is_named_so = sources.get("span/kernel") != sources.get("classifier/kernel") or "QuestionAnswering" in architecture
+    if (has("span/kernel") and is_named_so) or has("start/kernel"):
         return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
     if not has("classifier/kernel"):
         return encoder

@@ -22,7 +22,6 @@ MUST_EQUAL: dict[str, tuple] = {
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
     "cross_attention_hidden_size": (None,),
-    "tie_word_embeddings": (True,),
     "pruned_heads": ({},),
     "chunk_size_feed_forward": (0,),
     "per_layer_config": (None,),

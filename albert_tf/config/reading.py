@@ -101,8 +101,9 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
     family, is_theirs = _family_of(values), "model_type" in values or "transformers_version" in values
     names = family.keys
     if names is None:
-        # Of keys that are no field's there, transformers reads none.
-        hidden = {key for one in families() for key in one.fixed} if is_theirs else ()
+        # The fields that other families alone have are no keys of transformers.
+        own = {key for one in families() for key in (*one.fixed, *(one.form if one.keys is not None else ()))}
+        hidden = own - {"type_vocab_size"} if is_theirs else ()
         names = {key: key for key in defaults if key not in hidden}
     _check_keys(values, names, family, is_theirs, where)
     known = {names[key]: value for key, value in values.items() if key in names}
@@ -110,8 +111,9 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
     if not family.is_factorized:
         known = {"embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known
     known = family.read(values, known)
-    if is_theirs and isinstance(known["hidden_act"], str):
-        known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
+    for key in ("hidden_act", "pooler_act") if is_theirs else ():
+        if isinstance(known.get(key), str):
+            known[key] = _HUGGINGFACE_ACTIVATIONS.get(known[key], known[key])
     return known
 
 
@@ -131,11 +133,11 @@ def check_kind(values: Mapping[str, Any], where: str = "") -> None:
 
 
 def _check_keys(values: Mapping[str, Any], names: Iterable[str], family: Family, is_theirs: bool, where: str) -> None:
-    unknown, fixed, ignored = list[str](), MUST_EQUAL | family.fixed, {*IGNORED_KEYS, *family.ignored.split()}
+    unknown, fixed, ignored = list[str](), {**MUST_EQUAL, **family.fixed}, {*IGNORED_KEYS, *family.others.split()}
     for key, value in values.items():
         if key in names:
             continue
-        if key in fixed:
+        if key in fixed and key not in ignored:
             if value not in fixed[key]:
                 raise UserError(f"{key} {value!r} is another architecture; supported: {fixed[key]}")
         elif key not in ("model_type", *ignored) and not (is_theirs and key.startswith("_")) and key != "auto_map":

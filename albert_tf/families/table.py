@@ -55,7 +55,7 @@ class Family:
         config_file: a pattern of other names than config.json.
         keys: fields of AlbertConfig by key; None if the keys are the fields' names.
         fixed: the supported values of keys that change results and are not read.
-        ignored: keys without effect, besides those that no family reads.
+        others: further keys that are known: those that `read` takes from the file's values, or without effect.
         fields: fields that config.json does not state.
         defaults: values that transformers takes for missing keys.
         is_factorized: whether `embedding_size` is a key; otherwise it is hidden_size.
@@ -84,7 +84,7 @@ class Family:
     config_file: str = ""
     keys: Mapping[str, str] | None = None
     fixed: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
-    ignored: str = ""
+    others: str = ""
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_factorized: bool = False

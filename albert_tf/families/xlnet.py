@@ -39,7 +39,8 @@ XLNET = Family(
         **{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "d_head": "head_size"},
         **{"d_inner": "intermediate_size", "ff_activation": "hidden_act", "attn_type": "attention_type"},
         **{"dropout": "hidden_dropout_prob", "clamp_len": "clamp_length", "mem_len": "memory_length"},
-        **{"reuse_len": "reuse_length", "initializer_range": "initializer_range", "layer_norm_eps": "layer_norm_eps"},
+        **{"reuse_len": "reuse_length"},
+        **{key: key for key in ("initializer_range", "layer_norm_eps", "tie_word_embeddings")},
     },
     # Reversed rows are marked by a feature.
     fixed={

@@ -1,5 +1,7 @@
 """Dense layers, norms, embeddings and activation functions of exports, over [tokens, units]."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -105,8 +107,10 @@ class ExportedRMSNorm:
         return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
 
 
-def norm(layer, dtype: tf.DType = tf.float32) -> ExportedLayerNorm | ExportedRMSNorm:
-    """Returns the export's version of a Keras normalization layer."""
+def norm(layer, dtype: tf.DType = tf.float32) -> Callable[[Tensor], Tensor]:
+    """Returns the export's version of a Keras normalization layer, or of none (Identity)."""
+    if isinstance(layer, keras.layers.Identity):
+        return lambda inputs: tf.cast(inputs, dtype)
     return (ExportedRMSNorm if isinstance(layer, keras.layers.RMSNormalization) else ExportedLayerNorm)(layer, dtype)
 
 
