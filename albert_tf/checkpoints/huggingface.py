@@ -69,7 +69,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         unread = {sources[name].name for name in ("pooler/kernel", "pooler/bias") if name in sources}
         unread -= {source.name for source in of_texts.values()}
         tensors, sources = {name: one for name, one in tensors.items() if name not in unread}, of_texts
-    _drop_copies(tensors, sources, family)
+    _drop_copies(tensors, sources, family, config)
     if model is None:
         names = values.get("architectures") or [""]
         if not isinstance(names, list) or not isinstance(names[0], str):
@@ -103,6 +103,8 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     if family.needs_projection and not config.is_projected:
         kernel, bias = (sources[f"embeddings/projection/{part}"].name for part in ("kernel", "bias"))
         tensors |= {kernel: np.eye(config.hidden_size, dtype="float32"), bias: np.zeros(config.hidden_size, "float32")}
+    if "masked_lm/decoder" in sources and (bias := sources["masked_lm/output_bias"].name) in tensors:
+        tensors[f"{family.decoder}.bias"] = tensors[bias]
     directory = make_output_dir(directory)
     with replacing(directory / "model.safetensors") as temporary:
         save_file(tensors, temporary, metadata={"format": "pt"})
@@ -167,7 +169,7 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: Family) -> di
         kind = "words"
     kind = "joint_spans" if getattr(model, "joint", False) else kind
     architecture = family.class_name + (HEADS | {**family.classes})[kind]
-    values = {"architectures": [architecture], "model_type": family.model_types[0]}
+    values: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_types[0]}
     values |= {"tie_word_embeddings": config.tie_word_embeddings} | _config_values(config, family)
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
@@ -248,14 +250,19 @@ def _check_activation(model: keras.Model, family: Family, folder: str | os.PathL
 _NO_WEIGHTS = (".position_ids", ".token_type_ids", "inv_freq", "cos_cached", "sin_cached")
 
 
-def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: Family) -> None:
+def _drop_copies(
+    tensors: dict[str, np.ndarray], sources: dict[str, Source], family: Family, config: AlbertConfig
+) -> None:
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():
         name, original = f"{family.decoder}.{part}", sources[ours].name
-        is_own = name == original or (part == "weight" and "masked_lm/decoder" in sources)
+        is_own = name == original or (part == "weight" and not config.tie_word_embeddings)
         if is_own or name not in tensors:
             continue
-        if original not in tensors:
+        if not config.tie_word_embeddings:
+            # Then transformers reads this bias alone.
+            tensors[original] = tensors.pop(name)
+        elif original not in tensors:
             # A file may hold either name of tied tensors.
             tensors[original] = tensors.pop(name)
         elif np.array_equal(tensors[name], tensors[original]):

@@ -29,6 +29,7 @@ TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # Variables that only a checkpoint or only a model may have: nothing else may differ.
 OPTIONAL = (
     *("pooler/", "pooler_norm/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
+    "detector/",
     *("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/"),
 )
 # Task heads: without values in the checkpoint they keep their initial ones.

@@ -41,6 +41,7 @@ ALBERT = Family(
     unwritten=("sharing", "factorization", "always_project", "position_offset"),
     form={
         "is_plain": (False,),
+        "type_vocab_size": range(1, 1 << 31),
         "sharing": ("all", "none"),
         "factorization": lambda config: not (config.is_projected and config.factorization == "word"),
     },

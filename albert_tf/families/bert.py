@@ -21,7 +21,7 @@ BERT = Family(
     fields=UNSHARED,
     defaults={"hidden_act": "gelu"} | DROPOUT,
     unwritten=OF_SHARING,
-    form={"is_plain": (True,)},
+    form={"is_plain": (True,), "type_vocab_size": range(1, 1 << 31)},
     encoder=BERT_LAYERS,
     heads=TASK_HEADS
     | {

@@ -37,7 +37,7 @@ ROBERTA = Family(
     # Positions are counted from it.
     written={"pad_token_id": lambda config: config.position_offset - 1},
     unwritten=OF_SHARING,
-    form={"position_offset": range(1, 1 << 31), "is_plain": (True,)},
+    form={"position_offset": range(1, 1 << 31), "is_plain": (True,), "type_vocab_size": range(1, 1 << 31)},
     marker="position_offset",
     encoder=BERT_LAYERS,
     heads=ROBERTA_HEADS,

@@ -61,7 +61,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         if config.extensions or walk not in PLAIN_WALKS:
             config, walk = resolve_walk(config, walk)
         self.config, self.walk, self.seed, self.steps = config, walk, seed, tuple(plan(config))
-        own = {"dtype": self.dtype_policy}
+        own: dict[str, Any] = {"dtype": self.dtype_policy}
         self.embeddings = Embeddings(config, name="embeddings", **own)
         self._halves = Untracked(self._make_halves())
         self.blocks = [
@@ -77,10 +77,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         self.pooler: Any = None
         self.pooler_norm: Any = None
         if pooler:
-            act = {"activation": activation(config.pooler_act), "use_bias": not config.pooler_norm}
-            self.pooler = dense(config, config.hidden_size, **act, name="pooler", **own)
+            own |= {"activation": activation(config.pooler_act), "use_bias": not config.pooler_norm}
+            self.pooler = dense(config, config.hidden_size, name="pooler", **own)
         if pooler and config.pooler_norm:
-            self.pooler_norm = norm(config, name="pooler_norm", **own)
+            self.pooler_norm = norm(config, name="pooler_norm", dtype=self.dtype_policy)
         draws = any(one.draws for one in config.extensions)
         self.seed_generator = None
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob or draws:

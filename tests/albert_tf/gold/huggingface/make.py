@@ -14,11 +14,16 @@ COMMON = dict(vocab_size=60, num_hidden_layers=3, num_attention_heads=2, interme
 ROBERTA = COMMON | dict(hidden_size=16, max_position_embeddings=14, type_vocab_size=1)
 MODERN = dict(vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_attention_heads=2)
 MODERN |= dict(local_attention=8, pad_token_id=1, classifier_pooling="mean")
+DISTIL = dict(vocab_size=60, n_layers=3, n_heads=2, dim=16, hidden_dim=24, max_position_embeddings=12)
+LENGTHS = [12, 7, 4, 9, 12, 5]
 FAMILIES = {
-    "Roberta": (ROBERTA, [12, 7, 4, 9, 12, 5], (0, 2, 1)),
+    "Roberta": (ROBERTA, LENGTHS, (0, 2, 1)),
     # Distances beyond the last bucket.
     "MPNet": (COMMON | dict(hidden_size=8, max_position_embeddings=152), [150, 23, 4, 131, 150, 5], (0, 2, 1)),
     # Rows beyond the window.
+    # Of embeddings with a projection.
+    "Electra": (COMMON | dict(hidden_size=16, embedding_size=8, max_position_embeddings=12), LENGTHS, (2, 3, 0)),
+    "DistilBert": (DISTIL, LENGTHS, (2, 3, 0)),
     "ModernBert": (MODERN, [40, 12, 4, 31, 40, 5], (0, 2, 1)),
 }
 TASKS = {
