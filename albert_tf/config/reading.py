@@ -101,10 +101,10 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
     family, is_theirs = _family_of(values), "model_type" in values or "transformers_version" in values
     names = family.keys
     if names is None:
-        # The fields that other families alone have are no keys of transformers.
+        # The later fields that families with keys of their own have are no keys of others.
+        later = list(defaults)[list(defaults).index("position_offset") :] if is_theirs else []
         own = {key for one in families() for key in (*one.fixed, *(one.form if one.keys is not None else ()))}
-        hidden = own - {"type_vocab_size"} if is_theirs else ()
-        names = {key: key for key in defaults if key not in hidden}
+        names = {key: key for key in defaults if key not in own.intersection(later)}
     _check_keys(values, names, family, is_theirs, where)
     known = {names[key]: value for key, value in values.items() if key in names}
     known = {**family.fields, **(family.defaults if is_theirs else {}), **known}
