@@ -46,7 +46,7 @@ def folders() -> str:
         for kind, keys in sentence_folders.FIXED.items()
     ]
     parts = [
-        f"`model_type` is one of {_codes(published.MODEL_TYPES)}.\n\n## Files",
+        f"`model_type` is one of {_codes(name for one in families() for name in one.model_types)}.\n\n## Files",
         _table(("read", "files"), _listed(model_files.READ)),
         _table(("change no answer", "files"), _listed(model_files.WITHOUT_EFFECT)),
         "## Keys of config.json",

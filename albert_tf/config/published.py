@@ -4,8 +4,6 @@ from albert_tf.families import families
 
 NAMED = {name: values for family in families() for name, values in family.named.items()}
 OTHER_NAMES = {name: other for family in families() for name, other in family.aliases.items()}
-# Of configuration files that are read.
-MODEL_TYPES = tuple(name for family in families() for name in family.model_types)
 # The files of published folders that hold a configuration.
 CONFIG_FILES = " ".join(["config.json", *(family.config_file for family in families() if family.config_file)])
 

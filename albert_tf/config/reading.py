@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from albert_tf.config.published import CONFIG_FILES, IGNORED_KEYS, MODEL_TYPES, MUST_EQUAL, NAMED, OTHER_NAMES
+from albert_tf.config.published import CONFIG_FILES, IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from albert_tf.config.registry import KEYS
 from albert_tf.families import Family, families
 from tfrecords.base.errors import UserError, nearest
@@ -128,8 +128,9 @@ def _family_of(values: Mapping[str, Any]) -> Family:
 def check_kind(values: Mapping[str, Any], where: str = "") -> None:
     """Raises UserError if a configuration's model_type is not supported; `where` names its model."""
     kind, said = values.get("model_type"), f"'{where}': " if where else ""
-    if kind is not None and kind not in MODEL_TYPES:
-        raise UserError(f"{said}model_type {kind!r} is not supported; it must be one of {', '.join(MODEL_TYPES)}")
+    known = [name for family in families() for name in family.model_types]
+    if kind is not None and kind not in known:
+        raise UserError(f"{said}model_type {kind!r} is not supported; it must be one of {', '.join(known)}")
 
 
 def _check_keys(values: Mapping[str, Any], names: Iterable[str], family: Family, is_theirs: bool, where: str) -> None:

@@ -24,6 +24,7 @@ GOLD = Path(__file__).parent / "gold" / "huggingface"
 KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}
 KINDS |= {"roberta_classifier": AlbertClassifier, "mpnet": AlbertPretrainer, "mpnet_classifier": AlbertClassifier}
 KINDS |= {"modernbert": AlbertPretrainer, "modernbert_classifier": AlbertClassifier}
+KINDS |= {"distilbert_classifier": AlbertClassifier, "electra": AlbertPretrainer}
 WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
 
@@ -110,7 +111,7 @@ def changed(case, folder, rename=lambda name: name, **changes):
     return folder
 
 
-@pytest.mark.parametrize("case", KINDS)
+@pytest.mark.parametrize("case", [case for case in KINDS if "modern" not in case])
 def test_old_names_tied_copies_counters_and_poolers_are_taken(case, tmp_path):
     tensors, old_names = load_file(GOLD / case / "model.safetensors"), {"weight": "gamma", "bias": "beta"}
 

@@ -48,7 +48,8 @@ HEADS |= {
     "modernbert_bias_words": "ModernBertForMaskedLM",
     "roberta_untied": "RobertaForMaskedLM",
 }
-COMMITTED = ("roberta", "roberta_classifier", "mpnet", "mpnet_classifier", "modernbert", "modernbert_classifier")
+COMMITTED = ("roberta", "roberta_classifier", "mpnet", "mpnet_classifier")
+COMMITTED += ("modernbert", "modernbert_classifier", "distilbert_classifier", "electra")
 
 
 def make(folder: Path, name: str, seed: int = 0, length: int = 0, pads_left: bool = False) -> None:
