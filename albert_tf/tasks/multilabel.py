@@ -14,13 +14,18 @@ from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, labels_of
 from albert_tf.tasks.text_task import TextExample, TextTask
 
-# A label is predicted if its probability is above.
+# A label is predicted if its probability is above, unless training found another threshold for it.
 THRESHOLD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class MultilabelTask(TextTask):
-    """Multi-label classification: the labels of a text are a list of names, perhaps empty."""
+    """Multi-label classification: the labels of a text are a list of names, perhaps empty.
+
+    `thresholds`: the probability above which a label is predicted, one for all labels or one for each.
+    """
+
+    thresholds: tuple[float, ...] = (THRESHOLD,)
 
     def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
         names = labels_of(table, row, self.label_column)
@@ -51,12 +56,20 @@ class MultilabelTask(TextTask):
         names = ", ".join(f"'{name}'" for name, share in zip(self.labels, shares) if share > THRESHOLD)
         return f"always {names or 'no label'}", np.where(shares > THRESHOLD, np.inf, -np.inf)
 
+    def decisions(
+        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        # No and yes of each label.
+        pairs = zip(outputs, self.indicators(examples).astype(int))
+        return [(np.stack([np.zeros_like(output), output], axis=-1), labels) for output, labels in pairs]
+
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        return np.asarray(outputs, np.float64) > np.log(THRESHOLD / (1 - THRESHOLD))
+        thresholds = np.array(self.thresholds)
+        return np.asarray(outputs, np.float64) > np.log(thresholds / (1 - thresholds))
 
     def _shown(self, value: np.ndarray | tuple[int, ...]) -> str:
         numbers = np.flatnonzero(value) if isinstance(value, np.ndarray) else value
         return json.dumps([self.labels[one] for one in numbers], ensure_ascii=False)
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {"threshold": THRESHOLD}
+        return super().describe() | {"threshold": list(self.thresholds)}

@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -16,6 +17,9 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.tasks.metrics import spearman
 from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.columns import find_column, optional_column
+from albert_tf.tasks.tables.data_file import FileOptions, columns_of
+from albert_tf.tasks.tables.held_out import held_out_options
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
@@ -44,18 +48,24 @@ def pair_rows(
 
     `texts` are the columns: anchors, positives, negatives.
     """
-    prompt_of_column = itertools.chain(prompts[:1], itertools.repeat(prompts[1]))
-    anchors, *documents = ([prompt + text for text in column] for prompt, column in zip(prompt_of_column, texts))
-    rows = text_rows(tokenizer, [anchors], max_seq_length)
-    if not documents:
+    rows, *columns = column_rows(tokenizer, texts, max_seq_length, prompts)
+    if not columns:
         return rows
-    columns = [text_rows(tokenizer, [column], max_seq_length) for column in documents]
     tokens = dict(rows.tokens) | {
         DOCUMENT + name: side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
         for name in rows.tokens
     }
     truncation = sum((column.truncation for column in columns), rows.truncation)
     return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
+
+
+def column_rows(
+    tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int, prompts: tuple[str, str]
+) -> list[FeatureRows]:
+    """Tokenizes each column alone; the first prompt is of the anchors, the second of all other columns."""
+    prompt_of_column = itertools.chain(prompts[:1], itertools.repeat(prompts[1]))
+    prompted = ([prompt + text for text in column] for prompt, column in zip(prompt_of_column, texts))
+    return [text_rows(tokenizer, [column], max_seq_length) for column in prompted]
 
 
 class TextPairs(keras.utils.PyDataset):
@@ -208,14 +218,21 @@ class PairsTask(StreamedTask):
         self, examples: Sequence[PairExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
     ) -> FeatureRows:
         columns = list(zip(*(example.texts for example in examples)))
-        names = [prompt_name_of(self.prompts, role) or self.kept.get("default_prompt_name") for role in ROLES]
-        prompts = tuple(self.prompts.get(name, "") for name in names)
-        rows = pair_rows(tokenizer, columns, max_seq_length, prompts)
+        rows = pair_rows(tokenizer, columns, max_seq_length, self._prompts())
         if not training and self.loss.name != "mse":
             return rows
         targets = self._targets(examples)
         keys = keys_of(examples) if self.loss.name == "multiple_negatives_ranking" else None
         return dataclasses.replace(rows, values={} if targets is None else {TARGETS: targets}, keys=keys)
+
+    def columns(self, examples: Sequence[PairExample], tokenizer: Tokenizer, max_seq_length: int) -> list[FeatureRows]:
+        """Makes features of each column of texts."""
+        return column_rows(tokenizer, list(zip(*(one.texts for one in examples))), max_seq_length, self._prompts())
+
+    def _prompts(self) -> tuple[str, str]:
+        names = (prompt_name_of(self.prompts, role) or self.kept.get("default_prompt_name", "") for role in ROLES)
+        query, document = (self.prompts.get(name, "") for name in names)
+        return query, document
 
     def _targets(self, examples: Sequence[PairExample]) -> np.ndarray | None:
         if self.teacher is None:
@@ -246,11 +263,22 @@ class PairsTask(StreamedTask):
         if self.main_metric == "spearman":
             return {"spearman": spearman(_cosines(vectors), np.array([example.score for example in examples]))}
         if self.main_metric == "cosine":
+            if TARGETS not in rows.values:
+                return {}
             return {
                 "cosine": float(np.mean(np.sum(vectors * unit(rows.values[TARGETS].reshape(vectors.shape)), axis=-1)))
             }
         ranks = ranks_of(vectors, keys_of(examples))
         return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
+
+    def texts(self, example: PairExample) -> tuple[str, ...]:
+        return example.texts
+
+    def shown(self, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]) -> list[list[str]]:
+        vectors = unit(np.asarray(outputs, np.float32))
+        # A text alone has no cosine.
+        cosines = [f"{one:.9g}" for one in _cosines(vectors)] if vectors.shape[1] > 1 else [""] * len(examples)
+        return [[one, *[f"{of.score:.9g}"] * (of.score is not None)] for one, of in zip(cosines, examples)]
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]
@@ -271,6 +299,20 @@ class PairsTask(StreamedTask):
 
 
 ROLES = ("query", "document")
+
+
+def measured_pairs(options: FileOptions, trained: Mapping[str, Any]) -> PairsTask:
+    """Makes the task that measures an embedder with this task.json on a file of pairs, or of texts."""
+    columns, path = columns_of(options), Path(options.path)
+    options = held_out_options(options, columns)
+    positive = options.second_text_column or optional_column(path, columns, "positive", "second_text_column")
+    if positive:
+        given = {name: value for name, value in vars(options).items() if name != "path"}
+        data = open_pairs(SimpleNamespace(**given, data_file=options.path))
+    else:
+        data = PairData("mse", (options.text_column or find_column(path, columns, "text"),), "", {})
+    data = dataclasses.replace(data, files={"dev": path}, encoding=options.encoding)
+    return PairsTask(data, PairLoss(data.loss, PairLoss.temperature)).begun_from(None, trained)
 
 
 def pairs_task(settings: FinetuningSettings) -> PairsTask:

@@ -106,6 +106,9 @@ class FinetuningSettings(
         -1.0, help="dropout before the head; -1: the task's own", at_least=0, below=1, also={-1: "for the task's own"}
     )
     early_exit: bool = setting(False, help="train a head after every layer, so that a row may stop early")
+    calibrate: bool = setting(
+        True, help="fit a temperature, or thresholds of several labels, on the rows held out, and store it in the model"
+    )
     seeds: str = setting(
         "", help="train several runs: a count (3: seeds 0, 1, 2), or a list such as 3,7,11; instead of --seed"
     )

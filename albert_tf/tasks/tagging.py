@@ -111,6 +111,24 @@ class TaggingTask(TableTask):
             scores["f1"] = entity_f1([[tag or "O" for tag in tags] for tags in predictions], right)
         return scores
 
+    def decisions(
+        self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        found = zip(outputs, rows.heads, examples)
+        return [(output[heads], np.array(example.tags[: len(heads)], int)) for output, heads, example in found]
+
+    def texts(self, example: TaggedExample) -> tuple[str, ...]:
+        return (_joined(example.words),)
+
+    def shown(
+        self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
+    ) -> list[list[str]]:
+        labels = [[self.labels[tag] for tag in example.tags or ()] for example in examples]
+        predictions = self.predictions(examples, rows, outputs)
+        # A word that is cut off may have no tag.
+        found = ([tag or "" for tag in tags] for tags in predictions)
+        return [[_joined(tags), _joined(right)] for tags, right in zip(found, labels)]
+
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
         blocks = zip(labelled.tokens["tag"].blocks(), labelled.tokens["tag_weight"].blocks())
         counts = sum(np.bincount(tag[weight > 0], minlength=len(self.labels)) for tag, weight in blocks)
@@ -143,6 +161,12 @@ class TaggingTask(TableTask):
                     line["label"] = [self.labels[tag] for tag in example.tags]
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
         return [path]
+
+
+def _joined(words: Sequence[str]) -> str:
+    # Reading splits a text at white space, and knows a list.
+    text = " ".join(words)
+    return text if text.split() == list(words) else json.dumps(words, ensure_ascii=False)
 
 
 @on_host

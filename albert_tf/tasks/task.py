@@ -87,6 +87,20 @@ class Task(abc.ABC):
         """Returns the best constant answer, as text and as model output, or None."""
         return None
 
+    def decisions(
+        self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns the choices between classes in each example: logits [choices, classes], labels int [choices]."""
+        return []
+
+    def texts(self, example: Any) -> tuple[str, ...]:
+        """Returns an example's texts as a table holds them; () if it is no row of a table."""
+        return ()
+
+    def shown(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> list[list[str]]:
+        """Returns prediction and, if there is one, label of each example, as a table holds them."""
+        raise NotImplementedError
+
     @abc.abstractmethod
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]

@@ -181,6 +181,21 @@ class TextTask(TableTask):
         predictions = self.predictions(outputs)
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
 
+    def decisions(
+        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        pairs = zip(outputs, examples) if self.labels else ()
+        return [(np.asarray(output)[None], np.array([example.label])) for output, example in pairs]
+
+    def texts(self, example: TextExample) -> tuple[str, ...]:
+        return example.texts
+
+    def shown(
+        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> list[list[str]]:
+        answers = zip(self.predictions(outputs), (example.label for example in examples))
+        return [[self._shown(value) for value in answer if value is not None] for answer in answers]
+
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
         values = labelled.values["label"]
         if self.labels is None:
@@ -200,18 +215,16 @@ class TextTask(TableTask):
         rows: FeatureRows,
         outputs: Sequence[np.ndarray],
     ) -> list[Path]:
-        predictions, is_labelled = self.predictions(outputs), split not in self.test_splits
-        header = [self.index_name, "prediction", *["label"] * is_labelled]
+        header = [self.index_name, "prediction", *["label"] * (split not in self.test_splits)]
         header += [f"logit:{name}" for name in self.labels or ()]
         lines = []
         names = indices(examples)
-        for index, example, prediction, output in zip(names, examples, predictions, outputs):
-            answers = [prediction, *[example.label] * is_labelled]
+        for index, answers, output in zip(names, self.shown(examples, rows, outputs), outputs):
             logits = output if self.labels else ()
-            lines.append([index, *map(self._shown, answers), *(repr(float(logit)) for logit in logits)])
+            lines.append([index, *answers, *(repr(float(logit)) for logit in logits)])
         written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.submissions:
-            written.append(self._submit(folder, self.submissions[split], names, predictions))
+            written.append(self._submit(folder, self.submissions[split], names, self.predictions(outputs)))
         return written
 
     def _shown(self, value: int | float) -> str:

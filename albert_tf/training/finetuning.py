@@ -1,25 +1,32 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
-from albert_tf.checkpoints.formats import load_keras
+from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
+from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.held_out import FILE as HELD_OUT
+from albert_tf.tasks.tables.held_out import TRAINED, write_held_out
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_line
+from albert_tf.training.calibration import Choices, fitted, thresholds_of
 from albert_tf.training.distillation import distil, load_teacher
+from albert_tf.training.figures import figures_of, lines_of
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.batches import predict, reader
 from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
+from tfrecords.answers.numbers import softmax
 from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -117,6 +124,7 @@ class Finetuning(Training):
         super().__init__(run.settings, devices, run.config, run.tokenizer, started)
         self.inputs, self.task = run, run.task
         self.main_metric, self.patience = run.main_metric, run.settings.early_stopping
+        self.calibration: dict[str, float] | None = None
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -148,6 +156,14 @@ class Finetuning(Training):
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
             distil(model, teacher, settings.distillation_weight, settings.temperature)
+        if self.devices.is_chief and len(self.inputs.train_keys):
+            with files.replacing(self.folder / TRAINED) as temporary, open(temporary, "wb") as file:
+                np.save(file, self.inputs.train_keys)
+        # A new head knows nothing yet.
+        if self.step == 0 and not self.history.rows and (self.task.keeps_head or settings.keep_head):
+            scores = self.evaluate(self.phases()[0])
+            if self.devices.is_chief and scores:
+                self.history.append(0, 0.0, scores)
 
     def kept_model(self) -> keras.Model:
         return self.task.saved(self.model)
@@ -176,27 +192,81 @@ class Finetuning(Training):
     def describe(self, figures: dict[str, float]) -> None:
         metrics = {key.removeprefix("dev_"): value for key, value in figures.items() if key.startswith("dev_")}
         task = self.task.describe() | {"max_seq_length": self.settings.max_seq_length, "metrics": metrics}
-        files.write_json(self.folder / TASK_FILE, task)
+        files.write_json(
+            self.folder / TASK_FILE, task | ({"calibration": self.calibration} if self.calibration else {})
+        )
 
     def write_predictions(self) -> None:
         """Writes the best model's predictions, and its scores if task.json has none."""
         model = self.task.answering(load_keras(self.folder / MODEL_FILE))
         folder = files.make_output_dir(self.folder / PREDICTIONS)
+        described = load_task(self.folder) or {}
         # A dev file may have been added since the training.
-        is_measured = bool((load_task(self.folder) or {}).get("metrics"))
-        scores: dict[str, float] = {}
+        scores, is_measured = dict[str, float](), bool(described.get("metrics"))
+        self.calibration = described.get("calibration")
+        if self.calibration and isinstance(self.task, MultilabelTask):
+            self.task = dataclasses.replace(self.task, thresholds=tuple(described["threshold"]))
         for split in (*self.inputs.evaluation, *self.inputs.test):
-            outputs = self._outputs(model, split)
+            outputs, is_held_out = self._outputs(model, split), split is self.inputs.held_out
+            if is_held_out and self.settings.calibrate and not self.calibration:
+                outputs = self._calibrate(model, split, outputs)
+                is_measured = is_measured and not self.calibration
             if not is_measured and split.name in self.task.evaluation_splits:
                 scores |= self._scores_of(split, outputs)
-            for path in self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
-                if not self.settings.dryrun:
-                    print(f"wrote {path}")
+            written = self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs)
+            if is_held_out:
+                written += self._report(split, outputs, folder / "confusion.png")
+            for path in written if not self.settings.dryrun else ():
+                print(f"wrote {path}")
         if scores:
             self.describe(scores)
 
+    def _calibrate(self, model: keras.Model, split: Split, outputs: list) -> list:
+        """Divides the head's weights by a fitted temperature, and so each road's logits; returns the new outputs."""
+        if not (decisions := self.task.decisions(split.examples, split.rows, outputs)):
+            return outputs
+        self.calibration = fitted(Choices.of(decisions))
+        temperature = self.calibration["temperature"]
+        if temperature != 1:
+            for head in (model.head, *model.inner_heads):
+                for variable in head.weights:
+                    variable.assign(variable / temperature)
+            save_keras(model, self.folder / MODEL_FILE, optimizer=False)
+            outputs = [output / temperature for output in outputs]
+        if isinstance(self.task, MultilabelTask):
+            labels = self.task.indicators(split.examples)
+            self.task = dataclasses.replace(self.task, thresholds=tuple(thresholds_of(np.asarray(outputs), labels)))
+        return outputs
+
+    def _report(self, split: Split, outputs: list, picture: Path) -> list[Path]:
+        """Prints the figures of the rows held out, and writes these rows with the answers."""
+        temperature = (self.calibration or {}).get("temperature", 1.0)
+        figures = figures_of(self.task, split, outputs, temperature, picture) | (self.calibration or {})
+        if not self.settings.dryrun:
+            print("\n".join([*lines_of(figures), *self._progress()]))
+        written = [picture] * ("confusion" in figures)
+        if texts := list(filter(None, map(self.task.texts, split.examples))):
+            of_rows = split.examples, split.rows, outputs
+            decisions = self.task.decisions(*of_rows) or [(np.empty((0, 1)), None)] * len(texts)
+            shares = [softmax(logits).max(axis=1).min() if len(logits) else None for logits, _ in decisions]
+            write_held_out(self.folder, texts, self.task.shown(*of_rows), shares)
+            written.append(self.folder / HELD_OUT)
+        return written
+
     def _outputs(self, model: keras.Model, split: Split) -> list:
         return predict(model, split.rows, self.settings.eval_batch_size, self.settings.max_seq_length)
+
+    def _progress(self) -> Iterator[str]:
+        rows = [row for row in self.history.rows if row.get(self.main_metric)]
+        if rows and not int(rows[0]["step"]):
+            before = rows.pop(0)
+            scores = (
+                f"{name.removeprefix('dev_')} {value}" for name, value in before.items() if name.startswith("dev_")
+            )
+            yield f"before training: {', '.join(scores)}"
+        if rows:
+            best = max(rows, key=lambda row: float(row[self.main_metric]))
+            yield f"best of {len(rows)} evaluations, step {best['step']}"
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:

@@ -1,5 +1,6 @@
 """The data and settings of a fine-tuning run."""
 
+import array
 import collections
 import dataclasses
 import hashlib
@@ -19,6 +20,7 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.data_file import text_key
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.loop.batches import batches_per_epoch
 from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer
@@ -47,6 +49,7 @@ class PreparedRun(NamedTuple):
     Attributes:
         source: the encoder (with `keep_head`, the model) that training starts from, or None.
         unknown_share: share of training tokens outside the vocabulary, 0 to 1.
+        train_keys: the `text_key` of each training example that is a row of texts.
     """
 
     settings: FinetuningSettings
@@ -58,6 +61,12 @@ class PreparedRun(NamedTuple):
     evaluation: list[Split]
     test: list[Split]
     unknown_share: float
+    train_keys: np.ndarray
+
+    @property
+    def held_out(self) -> Split | None:
+        """The rows that choose the best model and calibrate it."""
+        return self.evaluation[0] if self.evaluation else None
 
     @property
     def main_metric(self) -> str:
@@ -95,8 +104,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
         examples = {name: found and found[:kept] for name, found in examples.items()}
         training = _first(training, kept)
-    length = settings.max_seq_length
-    chunks = chunked(training, CHUNK_EXAMPLES)
+    length, keys = settings.max_seq_length, array.array("Q")
+    chunks = chunked(_noted(task, training, keys), CHUNK_EXAMPLES)
     train = store(_say_what_is_lost(task.rows(chunk, tokenizer, length, training=True) for chunk in chunks))
     splits = {
         name: Split(name, found, task.rows(found, tokenizer, length, training=False))
@@ -125,7 +134,15 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
         share,
+        np.unique(np.array(keys, np.uint64)),
     )
+
+
+def _noted(task: Task, examples: Iterable[Any], keys: array.array) -> Iterator[Any]:
+    for example in examples:
+        if texts := task.texts(example):
+            keys.append(text_key(texts))
+        yield example
 
 
 def _say_what_is_lost(chunks: Iterable[FeatureRows]) -> Iterator[FeatureRows]:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.loaded import Loaded
+from albert_tf.tasks.tables.held_out import held_out_file
+from serving.evaluate import comparison
 from serving.exportable.samples import as_array, model_features
 from serving.lite.model import LiteModel
 from serving.litert.trial_lines import trial_lines
@@ -16,17 +18,35 @@ _LEAST_COSINE = 0.99
 
 
 def agrees(loaded: Loaded, version: Path) -> tuple[bool, str]:
-    """Returns whether answers to the trial lines are nearly those of the model, and a clause that says how near.
+    """Returns whether a version's answers are nearly those of the model, and a clause that says how near.
 
-    At most one label in 200 is another, each vector's cosine is at least .99, and so is the correlation of numbers. A
-    label is a class, a word's tag, an answer's text, a choice, or the likeliest word for a mask.
+    They are asked the rows that the model's run held out, or else the trial lines. At most one label in 200 is another,
+    each vector's cosine is at least .99, and so is the correlation of numbers. A label is a class, a word's tag, an
+    answer's text, a choice, or the likeliest word for a mask.
     """
-    model, lines = LiteModel(version), trial_lines(loaded.tokenizer)
+    if path := held_out_file(loaded.source):
+        return judged(comparison(loaded, version, path), "held-out")
+    return judged(_on_trial_lines(loaded, LiteModel(version)), "trial")
+
+
+def judged(found: dict[str, Any], what: str) -> tuple[bool, str]:
+    """Returns what `agrees` does, of the figures of `compared`."""
+    if "changed" in found:
+        changed, count = found["changed"], found["count"]
+        return changed * _LABELS <= count, f"8 bits change {changed} of {count} {what} answers"
+    if "least_cosine" in found:
+        least = found["least_cosine"]
+        return least >= _LEAST_COSINE, f"cosines of {what} answers in 8 bits are at least {least:.3f}"
+    correlation = found["correlation"]
+    return correlation >= _LEAST_COSINE, f"{what} numbers in 8 bits have a correlation of {correlation:.3f}"
+
+
+def _on_trial_lines(loaded: Loaded, model: LiteModel) -> dict[str, Any]:
+    lines = trial_lines(loaded.tokenizer)
     kind, takes_pairs = model.description.answer.kind, model.description.answer.takes_pairs
     seconds = [*lines[1:], lines[0]]
     if kind == "vectors":
-        least = float((loaded.encode(lines) * model.encode(lines)).sum(axis=1).min())
-        return least >= _LEAST_COSINE, f"cosines in 8 bits are at least {least:.3f}"
+        return {"least_cosine": float((loaded.encode(lines) * model.encode(lines)).sum(axis=1).min())}
     if kind == "choices":
         labels = _choices(loaded, model, lines, seconds)
     else:
@@ -36,10 +56,8 @@ def agrees(loaded: Loaded, version: Path) -> tuple[bool, str]:
         asked = (lines, seconds) if takes_pairs or kind == "spans" else (lines,)
         labels = [_labels(kind, one.predict(*asked)) for one in (loaded, model)]
     if kind == "numbers":
-        correlation = float(np.corrcoef(*labels)[0, 1])
-        return correlation >= _LEAST_COSINE, f"numbers in 8 bits have a correlation of {correlation:.3f}"
-    changed, count = sum(one != other for one, other in zip(*labels, strict=True)), len(labels[0])
-    return changed * _LABELS <= count, f"8 bits change {changed} of {count} trial answers"
+        return {"correlation": float(np.corrcoef(*labels)[0, 1])}
+    return {"changed": sum(one != other for one, other in zip(*labels, strict=True)), "count": len(labels[0])}
 
 
 def _labels(kind: str, answers: list) -> list[Any]:
