@@ -1,8 +1,8 @@
-"""The command `albert-tf evaluate` with an export as --model, and how near an export's answers are to its model's."""
+"""The command `albert-tf evaluate` with an export as --model, and how near an export is to its model."""
 
 import functools
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,116 +15,95 @@ from albert_tf.loading.load import load
 from albert_tf.run_evaluation import EvaluationSettings, results_folder
 from albert_tf.suites.run import evaluate_embeddings
 from albert_tf.suites.sets import find_sets
+from albert_tf.tasks.metrics import pearson
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables.data_file import FileOptions
-from albert_tf.training.figures import compared
-from albert_tf.training.file_evaluation import Evaluated, evaluate_model, evaluated, measure
-from albert_tf.training.loop.batches import evaluation_batches
+from albert_tf.training.calibration import choices_of
+from albert_tf.training.file_evaluation import Evaluated, Measured, evaluated, measure, report_on
 from serving.lite import LiteModel
 from serving.manifest import LITERT, read_manifest, versions_of
+from tfrecords.answers.numbers import unit
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 
-# The kinds of task by those of a LiteRT version's answers, and a SavedModel's outputs by kind of task.
+# The kinds of task by those of a LiteRT version's answers.
 _KINDS = {
     "classes": "classification", "labels": "multilabel", "numbers": "regression", "tags": "tagging", "vectors": "pairs",
 }  # fmt: skip
-_OUTPUTS = {"regression": "value", "pairs": "embedding"}
-# Rows that decide whether an export is near enough.
-_MOST = 500
+# Rows that decide whether an export is near enough; of so many labels one may change.
+_MOST, _LABELS = 500, 200
+_LEAST_COSINE = 0.99
 # What `load` takes of an export's settings.
 _LOADED = ("model", "tokenizer", "lower_case", "keep_accents", "depth", "other_tokenizer")
 
 
 def main(settings: EvaluationSettings) -> None:
-    """Evaluates the newest version on a table; a LiteRT version of an embedder also on a suite."""
+    """Evaluates an export's newest version on a table; a LiteRT version of an embedder also on a suite."""
     if given := settings.given(("depth", "train_data", "eval_data")):
         raise UserError(f"{given} is not for an export; give --data_file=... or --suite=embeddings")
     place = Path(settings.model)
-    version = (versions_of(place) or [place])[-1]
-    folder, is_lite = place / "evaluation", (version / LITERT).is_file()
+    version, folder = (versions_of(place) or [place])[-1], place / "evaluation"
     if settings.suite:
-        if not is_lite:
-            raise UserError("--suite is for a model or a LiteRT version, and not for a SavedModel; give the model")
-        sets = find_sets(settings.data_dir)
-        output_dir = settings.output_dir or str(folder / settings.suite)
-        evaluate_embeddings(settings.model, sets, output_dir, batch_size=settings.batch_size, loaded=LiteModel(version))
+        if not (version / LITERT).is_file():
+            raise UserError("--suite is not for a SavedModel; give the model that was exported, or a LiteRT version")
+        sets, output_dir = find_sets(settings.data_dir), settings.output_dir or str(folder / settings.suite)
+        model = LiteModel(version)
+        evaluate_embeddings(settings.model, sets, output_dir, batch_size=settings.batch_size, loaded=model)
         return
-    loaded = _source(version, settings.allow_pickle, must=not is_lite)
-    model = open_version(version, loaded, settings.batch_size)
-    output_dir = settings.output_dir or str(results_folder(folder, settings.data_file))
-    evaluate_model(model, settings.model, FileOptions.of(settings), "", output_dir)
-
-
-def _source(version: Path, allow_pickle: bool, must: bool) -> Loaded | None:
-    """Returns the model that was exported; None, or UserError if it `must` be there, without it."""
-    exported = read_manifest(version).get("export", {})
+    options, opened = FileOptions.of(settings), open_version(version, settings.batch_size, settings.allow_pickle)
+    found = measure(opened, options)
+    report_on(opened, found, options.path, settings.output_dir or str(results_folder(folder, settings.data_file)))
     try:
-        check_model(exported.get("model", ""), allow_pickle)
-        return load_exported(exported)
+        loaded = load_exported(read_manifest(version).get("export", {}), settings.allow_pickle)
     except UserError as error:
-        missing = f"'{version}' cannot be compared with the model that was exported: {error}"
-        if must:
-            raise UserError(missing) from error
-        print(missing)
-        return None
+        print(f"not compared with the model that was exported: {error}")
+    else:
+        print(nearness(found, measure(evaluated(loaded, loaded.source, settings.batch_size), options))[1])
 
 
-def load_exported(settings: Mapping[str, Any]) -> Loaded:
+def load_exported(settings: Mapping[str, Any], allow_pickle: bool = False) -> Loaded:
     """Loads the model that an export's settings name."""
+    check_model(settings.get("model", ""), allow_pickle)
     return load(*(settings[name] for name in _LOADED))
 
 
-def open_version(version: Path, loaded: Loaded | None, batch_size: int = 64) -> Evaluated:
-    """Returns a version to evaluate, with `loaded`, the model that was exported, as its reference.
-
-    A SavedModel's rows are made by that model's tokenizer, so that it is needed.
-    """
-    base = evaluated(loaded, str(version), batch_size) if loaded else None
+def open_version(version: Path, batch_size: int = 64, allow_pickle: bool = False) -> Evaluated:
+    """Returns a version to evaluate. A SavedModel needs the folder of its model, which has the tokenizer."""
+    exported = read_manifest(version).get("export", {})
     if not (version / LITERT).is_file():
-        assert base
-        answer = functools.partial(_saved_answers, _signature(version), _OUTPUTS.get(base.kind, "logits"), batch_size)
-        length = read_manifest(version).get("max_seq_length", base.max_seq_length)
-        return base._replace(answer=answer, reference=base.answer, run=loaded.source, max_seq_length=length)
+        loaded = load_exported(exported, allow_pickle)
+        return evaluated(_served(version, loaded), str(version), batch_size)
     model = LiteModel(version)
-    kind, rows = model.description.answer.kind, model.rows
-    if kind not in _KINDS or rows is None:
+    answer, rows = model.description.answer, model.rows
+    if answer.kind not in _KINDS or rows is None:
         raise UserError(
-            f"'{version}' answers {kind}, or takes no texts; --data_file is for versions that give texts classes, "
-            "labels, numbers, tags or vectors"
+            f"'{version}' answers {answer.kind}, or takes no texts; --data_file is for versions that give texts "
+            "classes, labels, numbers, tags or vectors"
         )
-    about = model.description.answer
-    task = loaded.task if loaded else {"inputs": list(about.inputs or ()), "threshold": about.threshold} | model.task
-    return Evaluated(
-        _KINDS[kind], about.labels, task, rows.tokenizer, rows.max_seq_length, functools.partial(_lite_answers, model),
-        loaded.source if loaded else "", base and base.answer,
-    )  # fmt: skip
+    task = {"inputs": list(answer.inputs or ()), "threshold": answer.threshold}
+    in_rows = rows.tokenizer, rows.max_seq_length, functools.partial(_answers, model)
+    return Evaluated(str(version), model, _KINDS[answer.kind], answer.labels, task, *in_rows, exported.get("model", ""))
 
 
-def comparison(loaded: Loaded, version: Path, path: str | os.PathLike) -> dict[str, Any]:
-    """Returns how near a version's answers to some rows of a table are to those of its model; see `compared`."""
-    return compared(*measure(open_version(version, loaded), FileOptions(str(path)), most=_MOST))
-
-
-def _signature(version: Path) -> Callable[..., dict[str, tf.Tensor]]:
+def _served(version: Path, loaded: Loaded) -> Loaded:
+    """Returns the model of which a SavedModel was exported, changed to answer by it."""
     # Registers the operations of tokenizers.
     import tensorflow_text  # noqa: F401
 
     signatures = tf.saved_model.load(str(version)).signatures
-    return signatures["ids" if "ids" in signatures else "serving_default"]
+    ask = signatures["ids" if "ids" in signatures else "serving_default"]
+    output = next(one for one in ("embedding", "value", "logits") if one in ask.structured_outputs)
+
+    def call(features: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        given = {"lengths": tf.reduce_sum(features["input_mask"], axis=1), **features}
+        answer = ask(**{name: given[name] for name in ask.structured_input_signature[1]})[output]
+        return answer[:, None] if output == "value" else answer
+
+    setattr(loaded.model, "call", call)  # noqa: B010  (the class's method is of all models)
+    return replace(loaded, task=loaded.task | {"max_seq_length": read_manifest(version)["max_seq_length"]})
 
 
-def _saved_answers(signature: Any, output: str, batch_size: int, rows: FeatureRows) -> list[np.ndarray]:
-    names, answers = signature.structured_input_signature[1], [np.empty(0)] * len(rows)
-    for indices, features in evaluation_batches(rows, batch_size, int(rows.lengths.max())):
-        given = features | {"lengths": features["input_mask"].sum(axis=1, dtype=np.int32)}
-        found = signature(**{name: tf.constant(given[name]) for name in names})[output].numpy()
-        for index, one in zip(indices, found):
-            answers[index] = np.atleast_1d(one)
-    return answers
-
-
-def _lite_answers(model: LiteModel, rows: FeatureRows) -> Sequence[np.ndarray]:
+def _answers(model: LiteModel, rows: FeatureRows) -> list[np.ndarray]:
     ids, segments = (rows.tokens[name] for name in ("input_ids", "segment_ids"))
     given = [
         {"input_ids": ids[row], "segment_ids": segments[row], "lengths": np.array(len(ids[row]), np.int32)}
@@ -132,6 +111,39 @@ def _lite_answers(model: LiteModel, rows: FeatureRows) -> Sequence[np.ndarray]:
     ]
     name = model.description.answer.KINDS[model.description.answer.kind]
     return [np.atleast_1d(one[name]) for one in model.run(given, (name,))]
+
+
+def comparison(loaded: Loaded, version: Path, table: Path) -> tuple[bool, str]:
+    """Returns `nearness` of a version to its model on some rows of a table."""
+    models = open_version(version), evaluated(loaded, loaded.source)
+    return nearness(*(measure(model, FileOptions(str(table)), most=_MOST) for model in models))
+
+
+def nearness(found: Measured, expected: Measured) -> tuple[bool, str]:
+    """Returns whether answers are near enough to those of float32, and a clause with both scores.
+
+    At most one label in 200 is another, each vector's cosine is at least .99, and so is the correlation of numbers.
+    """
+    both, kind = (found, expected), found.task.kind
+    scores, other_scores = (one.task.score(*one.split[1:], one.outputs) for one in both)
+    parts = [f"{name} {value:.4g} (float32 {other_scores[name]:.4g})" for name, value in scores.items()]
+    if kind == "pairs":
+        vectors = [unit(np.asarray(one.outputs)) for one in both]
+        cosines = np.sum(vectors[0] * vectors[1], axis=-1)
+        is_near = cosines.min() >= _LEAST_COSINE
+        parts.append(f"cosines {cosines.mean():.4f}, at least {cosines.min():.4f}")
+    elif kind == "regression":
+        correlation = pearson(*(np.ravel(one.outputs) for one in both))
+        is_near = correlation >= _LEAST_COSINE
+        parts.append(f"correlation {correlation:.4f}")
+    else:
+        answered = [one.task.answered(*one.split[1:], one.outputs) for one in both]
+        is_tags = kind == "tagging"
+        labels = [choices_of(one)[0].argmax(axis=1) if is_tags else [of.prediction for of in one] for one in answered]
+        changed, count = sum(one != other for one, other in zip(*labels)), len(labels[0])
+        is_near = changed * _LABELS <= count
+        parts.append(f"{changed:,} of {count:,} labels changed")
+    return bool(is_near), ", ".join(parts)
 
 
 def run() -> None:

@@ -19,8 +19,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config.extension import Extension
 from albert_tf.loading.load import Loaded
 from albert_tf.loading.saving import task_of
-from albert_tf.tasks.tables.held_out import held_out_file, held_out_texts
-from albert_tf.training.figures import compared_line
+from albert_tf.tasks.tables.held_out import held_out_file, held_out_rows
 from serving.check import ask_once, check
 from serving.cpu import can_run
 from serving.evaluate import comparison, load_exported
@@ -84,7 +83,7 @@ def _write(settings: ExportSettings, loaded: Loaded) -> Path:
         else:
             differences = _write_saved_model(temporary, loaded, exportable, settings)
         if settings.check and (rows := held_out_file(loaded.source)):
-            print(f"check: {compared_line(comparison(loaded, temporary, rows))}")
+            print(f"check: {comparison(loaded, temporary, rows)[1]}")
         else:
             for name, difference in (differences or {}).items():
                 print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
@@ -221,7 +220,8 @@ def _calibration(settings: ExportSettings, loaded: Loaded, length: int) -> tuple
         if tokenizer is None:
             raise UserError("--calibration_text needs the vocabulary; give --tokenizer=FILE")
     elif tokenizer and rows and settings.compute == "int8" and settings.engine == "tensorflow":
-        columns = held_out_texts(rows, CALIBRATION_ROWS)
+        held_out = held_out_rows(rows, CALIBRATION_ROWS)
+        columns = [held_out[name] for name in ("text", "second_text") if name in held_out]
         print(f"ranges of int8 from rows of '{rows}'; --calibration_text takes others")
     else:
         return None

@@ -56,12 +56,9 @@ class MultilabelTask(TextTask):
         names = ", ".join(f"'{name}'" for name, share in zip(self.labels, shares) if share > THRESHOLD)
         return f"always {names or 'no label'}", np.where(shares > THRESHOLD, np.inf, -np.inf)
 
-    def decisions(
-        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _choices(self, example: TextExample, output: np.ndarray) -> tuple[np.ndarray, ...]:
         # No and yes of each label.
-        pairs = zip(outputs, self.indicators(examples).astype(int))
-        return [(np.stack([np.zeros_like(output), output], axis=-1), labels) for output, labels in pairs]
+        return np.stack([0 * output, output], axis=-1), self.indicators([example])[0].astype(int)
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
         thresholds = np.array(self.thresholds)

@@ -3,7 +3,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,16 +22,13 @@ from albert_tf.tasks.tables.data_file import FileOptions, columns_of
 from albert_tf.tasks.tables.held_out import held_out_options
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.tables.reading import write_table
-from albert_tf.tasks.task import Hyperparameters, StreamedTask
+from albert_tf.tasks.task import Answered, Hyperparameters, StreamedTask
 from albert_tf.training.loop.batches import batches_per_epoch, epoch_order, padding
 from tfrecords.answers.numbers import unit
-from tfrecords.answers.texts import prompt_name_of
+from tfrecords.answers.texts import TextModel, prompt_name_of
 from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-
-if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
 
 # Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
 DEFAULTS = Hyperparameters(
@@ -48,24 +45,18 @@ def pair_rows(
 
     `texts` are the columns: anchors, positives, negatives.
     """
-    rows, *columns = column_rows(tokenizer, texts, max_seq_length, prompts)
-    if not columns:
+    prompt_of_column = itertools.chain(prompts[:1], itertools.repeat(prompts[1]))
+    anchors, *documents = ([prompt + text for text in column] for prompt, column in zip(prompt_of_column, texts))
+    rows = text_rows(tokenizer, [anchors], max_seq_length)
+    if not documents:
         return rows
+    columns = [text_rows(tokenizer, [column], max_seq_length) for column in documents]
     tokens = dict(rows.tokens) | {
         DOCUMENT + name: side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
         for name in rows.tokens
     }
     truncation = sum((column.truncation for column in columns), rows.truncation)
     return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
-
-
-def column_rows(
-    tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int, prompts: tuple[str, str]
-) -> list[FeatureRows]:
-    """Tokenizes each column alone; the first prompt is of the anchors, the second of all other columns."""
-    prompt_of_column = itertools.chain(prompts[:1], itertools.repeat(prompts[1]))
-    prompted = ([prompt + text for text in column] for prompt, column in zip(prompt_of_column, texts))
-    return [text_rows(tokenizer, [column], max_seq_length) for column in prompted]
 
 
 class TextPairs(keras.utils.PyDataset):
@@ -153,7 +144,7 @@ class PairsTask(StreamedTask):
     loss: PairLoss
     query_prompt: str | None = None
     document_prompt: str | None = None
-    teacher: "Loaded | None" = None
+    teacher: Any = None
     head: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -218,35 +209,29 @@ class PairsTask(StreamedTask):
         self, examples: Sequence[PairExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
     ) -> FeatureRows:
         columns = list(zip(*(example.texts for example in examples)))
-        rows = pair_rows(tokenizer, columns, max_seq_length, self._prompts())
+        names = [prompt_name_of(self.prompts, role) or self.kept.get("default_prompt_name") for role in ROLES]
+        prompts = tuple(self.prompts.get(name, "") for name in names)
+        rows = pair_rows(tokenizer, columns, max_seq_length, prompts)
         if not training and self.loss.name != "mse":
             return rows
         targets = self._targets(examples)
         keys = keys_of(examples) if self.loss.name == "multiple_negatives_ranking" else None
         return dataclasses.replace(rows, values={} if targets is None else {TARGETS: targets}, keys=keys)
 
-    def columns(self, examples: Sequence[PairExample], tokenizer: Tokenizer, max_seq_length: int) -> list[FeatureRows]:
-        """Makes features of each column of texts."""
-        return column_rows(tokenizer, list(zip(*(one.texts for one in examples))), max_seq_length, self._prompts())
-
-    def _prompts(self) -> tuple[str, str]:
-        names = (prompt_name_of(self.prompts, role) or self.kept.get("default_prompt_name", "") for role in ROLES)
-        query, document = (self.prompts.get(name, "") for name in names)
-        return query, document
-
     def _targets(self, examples: Sequence[PairExample]) -> np.ndarray | None:
         if self.teacher is None:
             return np.array([[example.score] for example in examples], np.float32) if self.data.score else None
-        vectors = self._taught(examples)
+        vectors = self.taught(examples)
         if self.loss.name == "mse":
             return vectors.reshape(len(examples), -1)
         products = np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:])
         return products[:, :1] - products[:, 1:]
 
-    def _taught(self, examples: Sequence[PairExample]) -> np.ndarray:
+    def taught(self, examples: Sequence[PairExample]) -> np.ndarray:
+        """Returns the teacher's vectors of the texts, float32 [examples, texts, dimensions]."""
         assert self.teacher is not None
         anchors, *others = zip(*(example.texts for example in examples))
-        documents = [_encoded(self.teacher.encode_document, column) for column in others]
+        documents = (_encoded(self.teacher.encode_document, column) for column in others)
         return np.stack([_encoded(self.teacher.encode_query, anchors), *documents], axis=1)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
@@ -271,14 +256,14 @@ class PairsTask(StreamedTask):
         ranks = ranks_of(vectors, keys_of(examples))
         return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
 
-    def texts(self, example: PairExample) -> tuple[str, ...]:
-        return example.texts
-
-    def shown(self, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]) -> list[list[str]]:
+    def answered(self, examples, rows, outputs) -> list[Answered]:
         vectors = unit(np.asarray(outputs, np.float32))
         # A text alone has no cosine.
         cosines = [f"{one:.9g}" for one in _cosines(vectors)] if vectors.shape[1] > 1 else [""] * len(examples)
-        return [[one, *[f"{of.score:.9g}"] * (of.score is not None)] for one, of in zip(cosines, examples)]
+        return [
+            Answered(one.texts, cosine, None if one.score is None else f"{one.score:.9g}")
+            for one, cosine in zip(examples, cosines)
+        ]
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]
@@ -301,18 +286,17 @@ class PairsTask(StreamedTask):
 ROLES = ("query", "document")
 
 
-def measured_pairs(options: FileOptions, trained: Mapping[str, Any]) -> PairsTask:
-    """Makes the task that measures an embedder with this task.json on a file of pairs, or of texts."""
+def measured_pairs(options: FileOptions, model: TextModel) -> PairsTask:
+    """Makes the task that measures an embedder on a file of pairs, or of texts alone; the embedder is its teacher."""
     columns, path = columns_of(options), Path(options.path)
     options = held_out_options(options, columns)
-    positive = options.second_text_column or optional_column(path, columns, "positive", "second_text_column")
-    if positive:
+    if options.second_text_column or optional_column(path, columns, "positive", "second_text_column"):
         given = {name: value for name, value in vars(options).items() if name != "path"}
         data = open_pairs(SimpleNamespace(**given, data_file=options.path))
     else:
         data = PairData("mse", (options.text_column or find_column(path, columns, "text"),), "", {})
     data = dataclasses.replace(data, files={"dev": path}, encoding=options.encoding)
-    return PairsTask(data, PairLoss(data.loss, PairLoss.temperature)).begun_from(None, trained)
+    return PairsTask(data, PairLoss(data.loss, PairLoss.temperature), teacher=model)
 
 
 def pairs_task(settings: FinetuningSettings) -> PairsTask:

@@ -91,11 +91,6 @@ class RaceTask(Task):
         scores = {"accuracy": float(right.mean())}
         return scores | {f"{name}_accuracy": float(right[levels == name].mean()) for name in LEVELS if name in levels}
 
-    def decisions(
-        self, examples: Sequence[RaceExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [(np.asarray(output)[None], np.array([one.label])) for output, one in zip(outputs, examples)]
-
     def write_predictions(
         self,
         folder: Path,

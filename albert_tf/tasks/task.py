@@ -2,7 +2,7 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -26,6 +26,23 @@ class Hyperparameters:
     albert_dropout: float = 0.0
     classifier_dropout: float = 0.1
     temperature: float = 2.0
+
+
+class Answered(NamedTuple):
+    """An example with its answer.
+
+    Attributes:
+        texts: its texts.
+        prediction, label: as a table holds them; a label of None is unknown.
+        logits: of each choice between classes, float [choices, classes].
+        right: the right class of each choice, int [choices].
+    """
+
+    texts: tuple[str, ...]
+    prediction: str
+    label: str | None
+    logits: np.ndarray = np.empty((0, 1))
+    right: np.ndarray = np.empty(0, int)
 
 
 class Task(abc.ABC):
@@ -87,19 +104,9 @@ class Task(abc.ABC):
         """Returns the best constant answer, as text and as model output, or None."""
         return None
 
-    def decisions(
-        self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the choices between classes in each example: logits [choices, classes], labels int [choices]."""
+    def answered(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> list[Answered]:
+        """Returns labelled examples with their answers; [] if they are no rows of a table."""
         return []
-
-    def texts(self, example: Any) -> tuple[str, ...]:
-        """Returns an example's texts as a table holds them; () if it is no row of a table."""
-        return ()
-
-    def shown(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> list[list[str]]:
-        """Returns prediction and, if there is one, label of each example, as a table holds them."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def write_predictions(

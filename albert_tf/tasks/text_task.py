@@ -16,7 +16,7 @@ from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.tables.folders import SUFFIXES, find_table
 from albert_tf.tasks.tables.reading import DataRow, Table, read_table, write_table
 from albert_tf.tasks.tables.values import class_of, listed, number_of, text_of
-from albert_tf.tasks.task import Hyperparameters, StreamedTask
+from albert_tf.tasks.task import Answered, Hyperparameters, StreamedTask
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -181,20 +181,14 @@ class TextTask(TableTask):
         predictions = self.predictions(outputs)
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
 
-    def decisions(
-        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        pairs = zip(outputs, examples) if self.labels else ()
-        return [(np.asarray(output)[None], np.array([example.label])) for output, example in pairs]
+    def answered(self, examples, rows, outputs) -> list[Answered]:
+        return [
+            Answered(one.texts, self._shown(found), self._shown(one.label), *self._choices(one, output))
+            for one, found, output in zip(examples, self.predictions(outputs), outputs)
+        ]
 
-    def texts(self, example: TextExample) -> tuple[str, ...]:
-        return example.texts
-
-    def shown(
-        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
-    ) -> list[list[str]]:
-        answers = zip(self.predictions(outputs), (example.label for example in examples))
-        return [[self._shown(value) for value in answer if value is not None] for answer in answers]
+    def _choices(self, example: TextExample, output: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (output[None], np.array([example.label])) if self.labels else ()
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
         values = labelled.values["label"]
@@ -215,16 +209,18 @@ class TextTask(TableTask):
         rows: FeatureRows,
         outputs: Sequence[np.ndarray],
     ) -> list[Path]:
-        header = [self.index_name, "prediction", *["label"] * (split not in self.test_splits)]
+        predictions, is_labelled = self.predictions(outputs), split not in self.test_splits
+        header = [self.index_name, "prediction", *["label"] * is_labelled]
         header += [f"logit:{name}" for name in self.labels or ()]
         lines = []
         names = indices(examples)
-        for index, answers, output in zip(names, self.shown(examples, rows, outputs), outputs):
+        for index, example, prediction, output in zip(names, examples, predictions, outputs):
+            answers = [prediction, *[example.label] * is_labelled]
             logits = output if self.labels else ()
-            lines.append([index, *answers, *(repr(float(logit)) for logit in logits)])
+            lines.append([index, *map(self._shown, answers), *(repr(float(logit)) for logit in logits)])
         written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.submissions:
-            written.append(self._submit(folder, self.submissions[split], names, self.predictions(outputs)))
+            written.append(self._submit(folder, self.submissions[split], names, predictions))
         return written
 
     def _shown(self, value: int | float) -> str:

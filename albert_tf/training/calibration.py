@@ -1,110 +1,85 @@
 """Temperatures and thresholds that make a classifier's probabilities reliable, and how reliable they are."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from albert_tf.tasks.metrics import f1
+from albert_tf.tasks.task import Answered
 from tfrecords.answers.numbers import softmax
 
-# Bounds of the temperature's logarithm.
-_RANGE = 3.0
 _BINS = 10
+_TEMPERATURES = np.exp(np.linspace(-2.4, 2.4, 121))
+# Of equally good ones the first is taken.
+_THRESHOLDS = sorted(np.arange(1, 20) / 20, key=lambda one: abs(one - 0.5))
 
 
-def temperature_of(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the number to divide logits [choices, classes] by, so that `labels` are likeliest (arXiv:1706.04599).
+def choices_of(answered: Sequence[Answered]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Joins the choices: logits [choices, classes], right classes [choices], and whether their row is an odd one."""
+    odd = np.repeat(np.arange(len(answered)) % 2 == 1, [len(one.right) for one in answered])
+    return *(np.concatenate([one[place] for one in answered]) for place in (3, 4)), odd
 
-    A label counts (n + 1) / (n + 2) and all other classes the rest, as in Platt's scaling (1999, section 2.2): a few
-    choices that are all right make no answer certain.
+
+def by_confidence(logits: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
+    """Returns how many choices have a likeliest class of a probability in each tenth; its mean, and how many it hits.
+
+    Keys: count, confidence, accuracy.
     """
-    low, high = -_RANGE, _RANGE
-    for _ in range(25):
-        third = (high - low) / 3
-        if _loss(logits, labels, low + third) < _loss(logits, labels, high - third):
-            high -= third
-        else:
-            low += third
-    return float(np.exp((low + high) / 2))
-
-
-def _loss(logits: np.ndarray, labels: np.ndarray, log_temperature: float) -> float:
-    shares = np.log(np.maximum(softmax(logits.astype(np.float64) / np.exp(log_temperature)), 1e-30))
-    own = shares[np.arange(len(labels)), labels]
-    others = (shares.sum(axis=1) - own) / (logits.shape[1] - 1)
-    return -float(np.mean(own * (len(labels) + 1) + others)) / (len(labels) + 2)
-
-
-def by_confidence(logits: np.ndarray, labels: np.ndarray) -> list[dict[str, float]]:
-    """Counts choices by the probability of the likeliest class, in tenths; returns their mean, and their accuracy."""
     shares = softmax(logits)
-    confidence, right = shares.max(axis=1), shares.argmax(axis=1) == labels
+    confidence, hits = shares.max(axis=1), shares.argmax(axis=1) == right
     tenth = np.minimum(confidence * _BINS, _BINS - 1).astype(int)
+    bins = (tenth == one for one in np.unique(tenth))
     return [
-        {
-            "from": one / _BINS,
-            "count": int((tenth == one).sum()),
-            "confidence": float(confidence[tenth == one].mean()),
-            "accuracy": float(right[tenth == one].mean()),
-        }
-        for one in np.unique(tenth)
+        {"count": int(here.sum()), "confidence": float(confidence[here].mean()), "accuracy": float(hits[here].mean())}
+        for here in bins
     ]
 
 
-def calibration_error(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the expected calibration error: the mean distance of confidence and accuracy in ten bins."""
-    table = by_confidence(logits, labels)
+def calibration_error(table: Sequence[dict[str, float]]) -> float:
+    """Returns the expected calibration error, the mean distance of confidence and accuracy, of `by_confidence`."""
     distances = [one["count"] * abs(one["confidence"] - one["accuracy"]) for one in table]
-    return sum(distances) / len(labels)
+    return sum(distances) / sum(one["count"] for one in table)
 
 
-class Choices(NamedTuple):
-    """Choices between classes: logits float [choices, classes], labels int [choices], row int [choices] of each."""
-
-    logits: np.ndarray
-    labels: np.ndarray
-    row: np.ndarray
-
-    @classmethod
-    def of(cls, decisions: Sequence[tuple[np.ndarray, np.ndarray]]) -> "Choices":
-        """Joins a task's `decisions`."""
-        logits, labels = (np.concatenate(parts) for parts in zip(*decisions))
-        return cls(logits, labels, np.repeat(np.arange(len(decisions)), [len(one) for _, one in decisions]))
+def _loss(logits: np.ndarray, right: np.ndarray) -> float:
+    # A right class counts (n + 1) / (n + 2), as in Platt's scaling (1999, section 2.2), and the others the rest: a few
+    # choices that are all right make no answer certain.
+    shares = np.log(np.maximum(softmax(logits), 1e-30))
+    own = shares[np.arange(len(right)), right]
+    return -float(np.mean(own * (len(right) + 1) + (shares.sum(axis=1) - own) / (logits.shape[1] - 1)))
 
 
-def fitted(choices: Choices) -> dict[str, float]:
+def temperature_of(logits: np.ndarray, right: np.ndarray) -> float:
+    """Returns the number to divide logits by, so that the right classes are likeliest (arXiv:1706.04599)."""
+    return float(min(_TEMPERATURES, key=lambda one: _loss(logits / one, right)))
+
+
+def fitted(answered: Sequence[Answered]) -> dict[str, float]:
     """Returns a temperature with the calibration errors before and after it.
 
-    The error after it is of temperatures that were fitted on the other half of the rows each. If these lower not both
-    log loss and error, the temperature is 1.
+    The error after it is that of temperatures fitted on the other half of the rows each. The temperature is 1 unless
+    these lower log loss and error.
     """
-    logits, labels, odd = choices.logits, choices.labels, choices.row % 2 == 1
-    crossed = [temperature_of(logits[half], labels[half]) for half in (~odd, odd)]
-    after = logits / np.where(odd, *crossed)[:, None]
-    errors = [calibration_error(values, labels) for values in (logits, after)]
-    helps = errors[1] < errors[0] and _loss(after, labels, 0.0) < _loss(logits, labels, 0.0)
-    temperature = temperature_of(logits, labels) if helps else 1.0
+    logits, right, odd = choices_of(answered)
+    crossed = [temperature_of(logits[half], right[half]) for half in (~odd, odd)]
+    both = logits, logits / np.where(odd, *crossed)[:, None]
+    errors = [calibration_error(by_confidence(one, right)) for one in both]
+    helps = errors[1] < errors[0] and _loss(both[1], right) < _loss(both[0], right)
+    temperature = temperature_of(logits, right) if helps else 1.0
     return {"temperature": temperature, "ece_before": errors[0], "ece": errors[helps]}
 
 
-def thresholds_of(logits: np.ndarray, labels: np.ndarray) -> list[float]:
-    """Returns the probability above which each label has its best F1; logits and labels 0 or 1 are [rows, labels].
+def thresholds_of(shares: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    """Returns the probability above which each label has its best F1; both arrays are [rows, labels].
 
     They are .5 unless such thresholds raise the mean F1 of the half of the rows on which they were not chosen.
     """
-    shares, half = 1 / (1 + np.exp(-logits.astype(np.float64))), np.arange(len(labels)) % 2 == 1
-    crossed = np.where(half[:, None], _best(shares[~half], labels[~half]), _best(shares[half], labels[half]))
+    odd = np.arange(len(labels))[:, None] % 2 == 1
+
+    def best(rows: np.ndarray) -> list[float]:
+        columns = zip(shares[rows].T, labels[rows].T)
+        return [float(max(_THRESHOLDS, key=lambda one: f1(share > one, there))) for share, there in columns]
+
+    crossed = np.where(odd, best(~odd[:, 0]), best(odd[:, 0]))
     scores = [np.mean([f1(*one) for one in zip((shares > those).T, labels.T)]) for those in (crossed, 0.5)]
-    return _best(shares, labels).tolist() if scores[0] > scores[1] else [0.5]
-
-
-def _best(shares: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    order = np.argsort(-shares, axis=0, kind="stable")
-    shares, labels = (np.take_along_axis(values, order, axis=0) for values in (shares, labels))
-    counts = np.arange(1, len(shares) + 1)[:, None]
-    # Between two rows of one probability is no threshold.
-    ties = np.diff(shares, axis=0, append=0.0) == 0
-    best = np.where(ties, -1.0, 2 * labels.cumsum(axis=0) / (counts + labels.sum(axis=0))).argmax(axis=0)[None]
-    middle = (shares + np.append(shares[1:], 0 * shares[:1], axis=0)) / 2
-    return np.where(labels.any(axis=0), np.take_along_axis(middle, best, axis=0)[0], 0.5)
+    return tuple(best(odd[:, 0] | True)) if scores[0] > scores[1] else (0.5,)

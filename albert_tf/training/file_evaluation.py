@@ -15,16 +15,17 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import THRESHOLD, MultilabelTask
 from albert_tf.tasks.own_data import file_task
-from albert_tf.tasks.pairs import measured_pairs
+from albert_tf.tasks.pairs import PairsTask, measured_pairs
 from albert_tf.tasks.resolving import open_labelled_file
-from albert_tf.tasks.rows import FeatureRows
+from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.tasks.tables.held_out import trained_on
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_scores
-from albert_tf.training.figures import compared, compared_line, figures_of, lines_of
+from albert_tf.training.figures import figures_of, lines_of
 from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
+from tfrecords.answers.texts import TextModel
 from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -45,89 +46,81 @@ def evaluate_file(
     Unset `options` and an empty `label_column` default to the values used in training.
     """
     model = evaluated(load(path, depth=depth), path, batch_size)
-    return evaluate_model(model, path, options, label_column, output_dir)
+    return report_on(model, measure(model, options, label_column), options.path, output_dir)
 
 
 class Evaluated(NamedTuple):
     """A model to evaluate.
 
     Attributes:
+        path: its name in the report.
         kind: of its task; "pairs" of an embedder.
         names: of its classes.
-        task: its task.json.
         answer: maps rows to the model's outputs.
-        run: the folder of its training run, if that is known.
-        reference: maps rows to the outputs in float32 of the model that was exported.
+        run: the folder of its training, or a model file in it.
     """
 
+    path: str
+    model: TextModel
     kind: str
     names: tuple[str, ...]
     task: Mapping[str, Any]
     tokenizer: Any
     max_seq_length: int
     answer: Callable[[FeatureRows], Sequence[np.ndarray]]
-    run: str = ""
-    reference: Callable[[FeatureRows], Sequence[np.ndarray]] | None = None
+    run: str
+
+
+class Measured(NamedTuple):
+    """A model's outputs for the rows of a file."""
+
+    task: Task
+    split: Split
+    outputs: Any
 
 
 def evaluated(loaded: Loaded, path: str, batch_size: int = 64) -> Evaluated:
     """Returns a loaded model to evaluate."""
     kind, preprocessor = kind_of(loaded.model, path), loaded.preprocessor()
-    length = preprocessor.max_seq_length
-    is_classes = kind not in ("regression", "pairs")
-    names = tuple(loaded.task.get("labels") or answers.class_names(loaded.model)) if is_classes else ()
+    length, has_names = preprocessor.max_seq_length, kind not in ("regression", "pairs")
+    names = tuple(loaded.task.get("labels") or answers.class_names(loaded.model)) if has_names else ()
     answer = functools.partial(predict, loaded.model, batch_size=batch_size, max_seq_length=length)
-    return Evaluated(kind, names, loaded.task, preprocessor.tokenizer, length, answer, path)
+    return Evaluated(path, loaded, kind, names, loaded.task, preprocessor.tokenizer, length, answer, loaded.source)
 
 
-def measure(
-    model: Evaluated, options: FileOptions, label_column: str = "", most: int = 0
-) -> tuple[Task, Split, Any, Any]:
-    """Reads a file's rows; returns them with the model's outputs and, if there is one, those of the reference.
-
-    `most`: number of rows, from all over the file; 0: all.
-    """
-    calls = [call for call in (model.answer, model.reference) if call]
-    if model.kind == "pairs":
-        task: Task = (pairs := measured_pairs(options, model.task))
-        examples = _some(task.read("dev"), most)
-        columns = pairs.columns(examples, model.tokenizer, model.max_seq_length)
-        rows, outputs = columns[0], [np.stack([call(one) for one in columns], axis=1) for call in calls]
-        rows = dataclasses.replace(rows, truncation=sum((one.truncation for one in columns[1:]), rows.truncation))
-    else:
-        task = _task(model, options, label_column)
-        examples = _some(task.read("dev"), most)
-        rows = task.rows(examples, model.tokenizer, model.max_seq_length, training=True)
-        outputs = [call(rows) for call in calls]
-    return task, Split("predictions", examples, rows), outputs[0], outputs[1] if len(outputs) > 1 else None
-
-
-def _some(examples: list | None, most: int) -> list:
+def measure(model: Evaluated, options: FileOptions, label_column: str = "", most: int = 0) -> Measured:
+    """Returns a model's outputs for a file; `most` is the number of rows, from all over the file, or 0 for all."""
+    task = measured_pairs(options, model.model) if model.kind == "pairs" else _task(model, options, label_column)
+    examples = task.read("dev")
     assert examples
-    count = len(examples)
-    return [examples[place * count // most] for place in range(most)] if 0 < most < count else examples
+    examples = examples[:: -(-len(examples) // most) if most else 1]
+    if isinstance(task, PairsTask):
+        texts = [text for example in examples for text in example.texts]
+        rows = text_rows(model.tokenizer, [texts], model.max_seq_length)
+        return Measured(task, Split("predictions", examples, rows), task.taught(examples))
+    rows = task.rows(examples, model.tokenizer, model.max_seq_length, training=True)
+    return Measured(task, Split("predictions", examples, rows), model.answer(rows))
 
 
-def evaluate_model(
-    model: Evaluated, path: str, options: FileOptions, label_column: str, output_dir: str
-) -> dict[str, Any]:
-    """Implements `evaluate_file` for a model that is open."""
-    task, split, outputs, expected = measure(model, options, label_column)
-    if count := trained_on(model.run, map(task.texts, split.examples)):
-        print(
-            f"warning: {count:,} of {len(split.examples):,} rows were trained on: their scores say nothing of new texts"
-        )
-    if data_file := getattr(task, "data_file", None):
-        print(data_file)
-    folder = files.make_output_dir(output_dir)
-    temperature = model.task.get("calibration", {}).get("temperature", 1.0)
-    picture = folder / "confusion.png"
-    figures = figures_of(task, split, outputs, temperature, picture)
+def report_on(model: Evaluated, measured: Measured, data_file: str, output_dir: str) -> dict[str, Any]:
+    """Writes, prints and returns the scores and figures of a model."""
+    task, split, outputs = measured
+    if file := getattr(task, "data_file", None):
+        print(file)
+    texts = [example.texts for example in split.examples]
+    if count := trained_on(model.run, texts):
+        print(f"warning: {count:,} of {len(texts):,} rows were trained on: their scores say nothing of new texts")
     answer, baseline = baseline_scores(task, split.rows, split) or ("", {})
-    report = {"model": path, "data_file": options.path} | figures
-    report |= {"baseline": {"answer": answer, "metrics": baseline}, "truncated": split.rows.truncation.shares()}
-    if expected is not None:
-        report["float32"] = compared(task, split, outputs, expected)
+    folder = files.make_output_dir(output_dir)
+    picture, temperature = folder / "confusion.png", model.task.get("calibration", {}).get("temperature", 1.0)
+    report: dict[str, Any] = {
+        "model": model.path,
+        "data_file": data_file,
+        "rows": len(texts),
+        "metrics": task.score(split.examples, split.rows, outputs),
+        "baseline": {"answer": answer, "metrics": baseline},
+        "truncated": split.rows.truncation.shares(),
+    } | figures_of(task, split, outputs, temperature, picture)
     written = task.write_predictions(folder, split.name, split.examples, split.rows, outputs)
     written += [picture] * ("confusion" in report)
     files.write_json(folder / "evaluation.json", report)
@@ -136,9 +129,7 @@ def evaluate_model(
         print(f"{name:20} {value:9.4f}{constant}")
     for line in lines_of(report):
         print(line)
-    if "float32" in report:
-        print(compared_line(report["float32"]))
-    print(truncation_line({Path(options.path).name: split.rows.truncation}))
+    print(truncation_line({Path(data_file).name: split.rows.truncation}))
     for file in (*written, folder / "evaluation.json"):
         print(f"wrote {file}")
     return report

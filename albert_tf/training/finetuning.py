@@ -13,11 +13,10 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
 from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.held_out import FILE as HELD_OUT
 from albert_tf.tasks.tables.held_out import TRAINED, write_held_out
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_line
-from albert_tf.training.calibration import Choices, fitted, thresholds_of
+from albert_tf.training.calibration import fitted, thresholds_of
 from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.figures import figures_of, lines_of
 from albert_tf.training.loop import run_folder
@@ -26,7 +25,6 @@ from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
-from tfrecords.answers.numbers import softmax
 from tfrecords.answers.truncation import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -124,7 +122,7 @@ class Finetuning(Training):
         super().__init__(run.settings, devices, run.config, run.tokenizer, started)
         self.inputs, self.task = run, run.task
         self.main_metric, self.patience = run.main_metric, run.settings.early_stopping
-        self.calibration: dict[str, float] | None = None
+        self.calibration: dict[str, Any] = {}
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -156,14 +154,13 @@ class Finetuning(Training):
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
             distil(model, teacher, settings.distillation_weight, settings.temperature)
-        if self.devices.is_chief and len(self.inputs.train_keys):
-            with files.replacing(self.folder / TRAINED) as temporary, open(temporary, "wb") as file:
-                np.save(file, self.inputs.train_keys)
+        if not self.devices.is_chief:
+            return
+        files.write_json(self.folder / TRAINED, self.inputs.train_keys)
+        has_head = self.task.keeps_head or settings.keep_head
         # A new head knows nothing yet.
-        if self.step == 0 and not self.history.rows and (self.task.keeps_head or settings.keep_head):
-            scores = self.evaluate(self.phases()[0])
-            if self.devices.is_chief and scores:
-                self.history.append(0, 0.0, scores)
+        if has_head and not (self.step or self.history.rows) and (scores := self.evaluate(self.phases()[0])):
+            self.history.append(0, 0.0, scores)
 
     def kept_model(self) -> keras.Model:
         return self.task.saved(self.model)
@@ -192,81 +189,74 @@ class Finetuning(Training):
     def describe(self, figures: dict[str, float]) -> None:
         metrics = {key.removeprefix("dev_"): value for key, value in figures.items() if key.startswith("dev_")}
         task = self.task.describe() | {"max_seq_length": self.settings.max_seq_length, "metrics": metrics}
-        files.write_json(
-            self.folder / TASK_FILE, task | ({"calibration": self.calibration} if self.calibration else {})
-        )
+        files.write_json(self.folder / TASK_FILE, task | self.calibration)
 
     def write_predictions(self) -> None:
         """Writes the best model's predictions, and its scores if task.json has none."""
         model = self.task.answering(load_keras(self.folder / MODEL_FILE))
         folder = files.make_output_dir(self.folder / PREDICTIONS)
-        described = load_task(self.folder) or {}
+        before = load_task(self.folder) or {}
+        names = {"calibration", "threshold"} if "calibration" in before else set()
+        self.calibration = {name: before[name] for name in before.keys() & names}
         # A dev file may have been added since the training.
-        scores, is_measured = dict[str, float](), bool(described.get("metrics"))
-        self.calibration = described.get("calibration")
-        if self.calibration and isinstance(self.task, MultilabelTask):
-            self.task = dataclasses.replace(self.task, thresholds=tuple(described["threshold"]))
+        scores, is_measured = dict[str, float](), bool(before.get("metrics"))
         for split in (*self.inputs.evaluation, *self.inputs.test):
-            outputs, is_held_out = self._outputs(model, split), split is self.inputs.held_out
+            outputs, is_held_out = self._outputs(model, split), split.name == self.task.evaluation_splits[0]
             if is_held_out and self.settings.calibrate and not self.calibration:
                 outputs = self._calibrate(model, split, outputs)
-                is_measured = is_measured and not self.calibration
+                is_measured = False
+            if "threshold" in self.calibration:
+                self.task = dataclasses.replace(self.task, thresholds=tuple(self.calibration["threshold"]))
             if not is_measured and split.name in self.task.evaluation_splits:
                 scores |= self._scores_of(split, outputs)
             written = self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs)
             if is_held_out:
                 written += self._report(split, outputs, folder / "confusion.png")
-            for path in written if not self.settings.dryrun else ():
-                print(f"wrote {path}")
+            if not self.settings.dryrun:
+                print("\n".join(f"wrote {path}" for path in written))
         if scores:
             self.describe(scores)
 
     def _calibrate(self, model: keras.Model, split: Split, outputs: list) -> list:
-        """Divides the head's weights by a fitted temperature, and so each road's logits; returns the new outputs."""
-        if not (decisions := self.task.decisions(split.examples, split.rows, outputs)):
+        """Divides the weights of the heads by a temperature, for all that computes with them; returns the new outputs.
+
+        Probabilities are thus calibrated in predictions, exports of every engine and converted weights alike.
+        """
+        answered = self.task.answered(split.examples, split.rows, outputs)
+        if len(answered) < 2 or not len(answered[0].right):
             return outputs
-        self.calibration = fitted(Choices.of(decisions))
-        temperature = self.calibration["temperature"]
-        if temperature != 1:
-            for head in (model.head, *model.inner_heads):
-                for variable in head.weights:
-                    variable.assign(variable / temperature)
-            save_keras(model, self.folder / MODEL_FILE, optimizer=False)
-            outputs = [output / temperature for output in outputs]
+        self.calibration["calibration"] = fitted(answered)
+        temperature = self.calibration["calibration"]["temperature"]
+        for head in (model.head, *model.inner_heads) if temperature != 1 else ():
+            head.set_weights([weight / temperature for weight in head.get_weights()])
+        save_keras(model, self.folder / MODEL_FILE, optimizer=False)
+        outputs = [output / temperature for output in outputs]
         if isinstance(self.task, MultilabelTask):
-            labels = self.task.indicators(split.examples)
-            self.task = dataclasses.replace(self.task, thresholds=tuple(thresholds_of(np.asarray(outputs), labels)))
+            shares = 1 / (1 + np.exp(-np.array(outputs, np.float64)))
+            self.calibration["threshold"] = thresholds_of(shares, self.task.indicators(split.examples))
         return outputs
 
     def _report(self, split: Split, outputs: list, picture: Path) -> list[Path]:
         """Prints the figures of the rows held out, and writes these rows with the answers."""
-        temperature = (self.calibration or {}).get("temperature", 1.0)
-        figures = figures_of(self.task, split, outputs, temperature, picture) | (self.calibration or {})
+        calibration = self.calibration.get("calibration", {})
+        answered = self.task.answered(split.examples, split.rows, outputs)
+        report = {"rows": len(answered), "metrics": self.task.score(split.examples, split.rows, outputs)}
+        report |= figures_of(self.task, split, outputs, calibration.get("temperature", 1.0), picture) | calibration
         if not self.settings.dryrun:
-            print("\n".join([*lines_of(figures), *self._progress()]))
-        written = [picture] * ("confusion" in figures)
-        if texts := list(filter(None, map(self.task.texts, split.examples))):
-            of_rows = split.examples, split.rows, outputs
-            decisions = self.task.decisions(*of_rows) or [(np.empty((0, 1)), None)] * len(texts)
-            shares = [softmax(logits).max(axis=1).min() if len(logits) else None for logits, _ in decisions]
-            write_held_out(self.folder, texts, self.task.shown(*of_rows), shares)
-            written.append(self.folder / HELD_OUT)
-        return written
-
-    def _outputs(self, model: keras.Model, split: Split) -> list:
-        return predict(model, split.rows, self.settings.eval_batch_size, self.settings.max_seq_length)
+            print("\n".join([*lines_of(report), *self._progress()]))
+        return [picture] * ("confusion" in report) + ([write_held_out(self.folder, answered)] if answered else [])
 
     def _progress(self) -> Iterator[str]:
         rows = [row for row in self.history.rows if row.get(self.main_metric)]
         if rows and not int(rows[0]["step"]):
-            before = rows.pop(0)
-            scores = (
-                f"{name.removeprefix('dev_')} {value}" for name, value in before.items() if name.startswith("dev_")
-            )
+            scores = (f"{name} {value}" for name, value in rows.pop(0).items() if name.startswith("dev_"))
             yield f"before training: {', '.join(scores)}"
         if rows:
             best = max(rows, key=lambda row: float(row[self.main_metric]))
             yield f"best of {len(rows)} evaluations, step {best['step']}"
+
+    def _outputs(self, model: keras.Model, split: Split) -> list:
+        return predict(model, split.rows, self.settings.eval_batch_size, self.settings.max_seq_length)
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:

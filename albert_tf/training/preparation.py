@@ -1,6 +1,5 @@
 """The data and settings of a fine-tuning run."""
 
-import array
 import collections
 import dataclasses
 import hashlib
@@ -61,12 +60,7 @@ class PreparedRun(NamedTuple):
     evaluation: list[Split]
     test: list[Split]
     unknown_share: float
-    train_keys: np.ndarray
-
-    @property
-    def held_out(self) -> Split | None:
-        """The rows that choose the best model and calibrate it."""
-        return self.evaluation[0] if self.evaluation else None
+    train_keys: list[int]
 
     @property
     def main_metric(self) -> str:
@@ -104,8 +98,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
         examples = {name: found and found[:kept] for name, found in examples.items()}
         training = _first(training, kept)
-    length, keys = settings.max_seq_length, array.array("Q")
-    chunks = chunked(_noted(task, training, keys), CHUNK_EXAMPLES)
+    length, keys = settings.max_seq_length, set[int]()
+    chunks = chunked(_noted(training, keys), CHUNK_EXAMPLES)
     train = store(_say_what_is_lost(task.rows(chunk, tokenizer, length, training=True) for chunk in chunks))
     splits = {
         name: Split(name, found, task.rows(found, tokenizer, length, training=False))
@@ -134,14 +128,14 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
         share,
-        np.unique(np.array(keys, np.uint64)),
+        sorted(keys),
     )
 
 
-def _noted(task: Task, examples: Iterable[Any], keys: array.array) -> Iterator[Any]:
+def _noted(examples: Iterable[Any], keys: set[int]) -> Iterator[Any]:
     for example in examples:
-        if texts := task.texts(example):
-            keys.append(text_key(texts))
+        if hasattr(example, "texts"):
+            keys.add(text_key(example.texts))
         yield example
 
 

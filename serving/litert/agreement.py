@@ -24,29 +24,15 @@ def agrees(loaded: Loaded, version: Path) -> tuple[bool, str]:
     each vector's cosine is at least .99, and so is the correlation of numbers. A label is a class, a word's tag, an
     answer's text, a choice, or the likeliest word for a mask.
     """
-    if path := held_out_file(loaded.source):
-        return judged(comparison(loaded, version, path), "held-out")
-    return judged(_on_trial_lines(loaded, LiteModel(version)), "trial")
-
-
-def judged(found: dict[str, Any], what: str) -> tuple[bool, str]:
-    """Returns what `agrees` does, of the figures of `compared`."""
-    if "changed" in found:
-        changed, count = found["changed"], found["count"]
-        return changed * _LABELS <= count, f"8 bits change {changed} of {count} {what} answers"
-    if "least_cosine" in found:
-        least = found["least_cosine"]
-        return least >= _LEAST_COSINE, f"cosines of {what} answers in 8 bits are at least {least:.3f}"
-    correlation = found["correlation"]
-    return correlation >= _LEAST_COSINE, f"{what} numbers in 8 bits have a correlation of {correlation:.3f}"
-
-
-def _on_trial_lines(loaded: Loaded, model: LiteModel) -> dict[str, Any]:
-    lines = trial_lines(loaded.tokenizer)
+    if table := held_out_file(loaded.source):
+        is_near, how = comparison(loaded, version, table)
+        return is_near, f"of the rows held out: {how}"
+    model, lines = LiteModel(version), trial_lines(loaded.tokenizer)
     kind, takes_pairs = model.description.answer.kind, model.description.answer.takes_pairs
     seconds = [*lines[1:], lines[0]]
     if kind == "vectors":
-        return {"least_cosine": float((loaded.encode(lines) * model.encode(lines)).sum(axis=1).min())}
+        least = float((loaded.encode(lines) * model.encode(lines)).sum(axis=1).min())
+        return least >= _LEAST_COSINE, f"cosines in 8 bits are at least {least:.3f}"
     if kind == "choices":
         labels = _choices(loaded, model, lines, seconds)
     else:
@@ -56,8 +42,10 @@ def _on_trial_lines(loaded: Loaded, model: LiteModel) -> dict[str, Any]:
         asked = (lines, seconds) if takes_pairs or kind == "spans" else (lines,)
         labels = [_labels(kind, one.predict(*asked)) for one in (loaded, model)]
     if kind == "numbers":
-        return {"correlation": float(np.corrcoef(*labels)[0, 1])}
-    return {"changed": sum(one != other for one, other in zip(*labels, strict=True)), "count": len(labels[0])}
+        correlation = float(np.corrcoef(*labels)[0, 1])
+        return correlation >= _LEAST_COSINE, f"numbers in 8 bits have a correlation of {correlation:.3f}"
+    changed, count = sum(one != other for one, other in zip(*labels, strict=True)), len(labels[0])
+    return changed * _LABELS <= count, f"8 bits change {changed} of {count} trial answers"
 
 
 def _labels(kind: str, answers: list) -> list[Any]:

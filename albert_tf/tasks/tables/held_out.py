@@ -2,35 +2,38 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from albert_tf.tasks.tables.data_file import FileOptions, text_key
 from albert_tf.tasks.tables.reading import read_table, write_table
-from tfrecords.base.errors import UserError, first_line
+from albert_tf.tasks.task import Answered
+from tfrecords.answers.numbers import softmax
+from tfrecords.base import files
 
 FILE = "held_out.csv"
 # The `text_key` of each row that the run was trained on.
-TRAINED = "train_texts.npy"
-_TEXTS = ("text", "second_text")
-_ANSWER = ("prediction", "probability")
+TRAINED = "trained_on.json"
+_TEXTS, _ANSWER = ("text", "second_text"), ("prediction", "probability")
 
 
-def write_held_out(
-    folder: Path, texts: Sequence[Sequence[str]], shown: Sequence[Sequence[str]], probabilities: Sequence[float | None]
-) -> None:
-    """Writes rows of texts, each with prediction and, perhaps, label and the model's probability of being right."""
-    count = max(map(len, texts))
+def write_held_out(folder: Path, answered: Sequence[Answered]) -> Path:
+    """Writes rows: texts, label, prediction, and the probability of the choice that the model is least sure of."""
+    count, has_labels = len(answered[0].texts), answered[0].label is not None
     names = [*_TEXTS, *(f"negative_{number}" for number in range(1, count))][:count]
-    rows = [
-        [*of_row, *label, prediction, "" if probability is None else f"{probability:.6g}"]
-        for of_row, (prediction, *label), probability in zip(texts, shown, probabilities)
+    rows = (
+        [*one.texts, *[one.label] * has_labels, one.prediction, *_probability(one)]
+        for one in answered
         # Reading takes no text that is empty.
-        if all(text.strip() and "\0" not in text for text in of_row)
-    ]
-    header = [*names, *["label"] * (len(shown[0]) > 1), *_ANSWER]
-    write_table(folder / FILE, header, rows)
+        if all(text.strip() and "\0" not in text for text in one.texts)
+    )
+    return write_table(folder / FILE, [*names, *["label"] * has_labels, *_ANSWER], rows)
+
+
+def _probability(answered: Answered) -> list[str]:
+    return [f"{softmax(answered.logits).max(axis=1).min():.6g}" if len(answered.right) else ""]
 
 
 def held_out_options(options: FileOptions, columns: Sequence[str]) -> FileOptions:
@@ -38,34 +41,27 @@ def held_out_options(options: FileOptions, columns: Sequence[str]) -> FileOption
     if tuple(columns[-2:]) != _ANSWER or columns[0] != _TEXTS[0]:
         return options
     roles = dict(zip(("text_column", "second_text_column", "label_column"), (*_TEXTS, "label")))
-    given = {role: getattr(options, role) or (name if name in columns else "") for role, name in roles.items()}
-    return FileOptions(**{**vars(options), **given})
+    return replace(
+        options, **{role: getattr(options, role) or name * (name in columns) for role, name in roles.items()}
+    )
+
+
+def held_out_file(model: str) -> Path | None:
+    """Returns the table of the run whose folder, or a file in it, is `model`; None without one."""
+    path = (Path(model) if Path(model).is_dir() else Path(model).parent) / FILE
+    return path if model and path.is_file() else None
+
+
+def held_out_rows(path: Path, most: int) -> dict[str, list[str]]:
+    """Returns the columns of at most `most` rows, from all over the table."""
+    table = read_table(path)
+    rows = list(table.rows)
+    some = np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))
+    return {name: [rows[number].values[name] for number in some] for name in table.columns}
 
 
 def trained_on(run: str | os.PathLike, texts: Iterable[Sequence[str]]) -> int:
-    """Returns how many rows of texts the run in this folder, or with this model file, was trained on."""
-    place = Path(run)
-    path = (place if place.is_dir() else place.parent) / TRAINED
-    if not path.is_file():
-        return 0
-    try:
-        known = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"'{path}' is damaged: {first_line(error)}; remove it") from error
-    return int(np.isin(np.array([text_key(one) for one in texts], np.uint64), known).sum())
-
-
-def held_out_file(model: str | os.PathLike) -> Path | None:
-    """Returns the table of the run that `model`, its folder or a file in it, is of; None without one."""
-    place = Path(model)
-    path = (place if place.is_dir() else place.parent) / FILE
-    return path if str(model) and path.is_file() else None
-
-
-def held_out_texts(path: Path, most: int) -> list[list[str]]:
-    """Returns the columns of texts of at most `most` rows, from all over the table."""
-    table = read_table(path)
-    rows = list(table.rows)
-    names = [name for name in _TEXTS if name in table.columns]
-    some = np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))
-    return [[rows[number].values[name] for number in some] for name in names]
+    """Returns how many rows of texts the run in a folder, or with a model file, was trained on."""
+    path = (Path(run) if Path(run).is_dir() else Path(run).parent) / TRAINED
+    known = set(files.read_json(path)) if path.is_file() else ()
+    return sum(text_key(one) in known for one in texts)
