@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.pair_file import open_pairs
-from albert_tf.trainer_settings import Applied, DataFile
+from albert_tf.trainer_settings import Applied, Columns, DataFile
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import setting
@@ -24,7 +24,7 @@ _ENDINGS = (".csv", ".tsv")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MiningSettings(DataFile, Applied, defaults={"data_file": dataclasses.MISSING}):
+class MiningSettings(DataFile, Columns, Applied, defaults={"data_file": dataclasses.MISSING}):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {

@@ -24,7 +24,9 @@ GROUPS = {
     "folders": (),
     "soak": (),
     "litert": (),
+    "arm64": (),
     "faults": (),
+    "packages": (),
 }
 
 

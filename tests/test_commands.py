@@ -113,7 +113,7 @@ def test_training_ends_with_what_it_wrote_and_the_next_command(tiny_settings, ti
     folder = tmp_path / "run"
     settings = FinetuningSettings(
         task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(folder),
-        train_batch_size=4, num_train_steps=2, max_unknown_share=1.0,
+        train_batch_size=4, num_train_steps=2, other_tokenizer=True,
     )  # fmt: skip
     run_finetuning.main(settings)
     said = capsys.readouterr()

@@ -3,9 +3,12 @@
 import ast
 import doctest
 import importlib
+import importlib.metadata
 import os
 import re
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,35 @@ def test_the_serving_kit_knows_nothing_of_albert(sources):
         (path, target) for path in kit for target in distances(sources.graph, path) if room(target) == "albert_tf"
     }
     assert reached == set()
+
+
+# Modules of packages that a declared one requires; and one that an application may bring.
+COME_WITH = {"h5py": "keras", "flatbuffers": "ai-edge-litert", "ml_dtypes": "keras"}
+BROUGHT = {"opentelemetry"}
+
+
+def test_what_is_imported_at_load_is_declared(sources):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = [*project["project"]["dependencies"]]
+    extras = project["tool"]["setuptools"]["dynamic"]["optional-dependencies"]
+    for name in extras.keys() - {"test", "docs", "fuzz", "folders"}:
+        lines += [line for file in extras[name]["file"] for line in (ROOT / file).read_text().splitlines()]
+    declared = {package_of(line) for line in lines if re.match(r"\w", line)}
+    packages = importlib.metadata.packages_distributions()
+    modules = {
+        taken.module.split(".")[0]
+        for path, source in sources.files.items()
+        for taken in source.imports
+        if room(path) in ROOMS and taken.at_load
+    } - {*ROOMS, *sys.stdlib_module_names}
+    undeclared = {name for name in modules if not declared & {package_of(one) for one in packages.get(name, [name])}}
+    assert undeclared == {*COME_WITH, *BROUGHT}
+    for name, giver in COME_WITH.items():
+        assert package_of(name) in {package_of(line) for line in importlib.metadata.requires(giver)}
+
+
+def package_of(requirement: str) -> str:
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
 
 
 def test_nothing_imports_itself_in_a_ring(sources):

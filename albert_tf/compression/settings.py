@@ -1,7 +1,7 @@
 import dataclasses
 from typing import ClassVar
 
-from albert_tf.trainer_settings import DataFolder, Run, Updates
+from albert_tf.trainer_settings import DataFolder, PublishedModel, Run, Updates
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
 
@@ -23,7 +23,7 @@ _OF_ALL = dict.fromkeys(("num_warmup_steps", "save_checkpoints_steps"), "a twent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompressSettings(DataFolder, Updates, Run, defaults=_DEFAULTS, meanings=_OF_ALL):
+class CompressSettings(DataFolder, Updates, Run, PublishedModel, defaults=_DEFAULTS, meanings=_OF_ALL):
     """The settings of a compression.
 
     Steps count optimizer updates; batch sizes count rows of text.

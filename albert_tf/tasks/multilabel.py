@@ -10,9 +10,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier
 from albert_tf.tasks.metrics import f1
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, labels_of
 from albert_tf.tasks.text_task import TextExample, TextTask
+from tfrecords.base.tables import DataRow
 
 # A label is predicted if its probability is above, unless training found another threshold for it.
 THRESHOLD = 0.5
@@ -27,9 +27,9 @@ class MultilabelTask(TextTask):
 
     thresholds: tuple[float, ...] = (THRESHOLD,)
 
-    def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
-        names = labels_of(table, row, self.label_column)
-        check_known(table, row, "label", names, self.label_names)
+    def _label(self, row: DataRow) -> tuple[int, ...]:
+        names = labels_of(row, self.label_column)
+        check_known(row, "label", names, self.label_names)
         return tuple(sorted(list(self.label_names).index(name) for name in names))
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:

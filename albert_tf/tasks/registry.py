@@ -11,14 +11,9 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 
-
-def _squad_task(settings: FinetuningSettings) -> SquadTask:
-    return SquadTask(settings.task, settings.data_dir, settings.span_head, settings.exclude_ids)
-
-
 TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
     **dict.fromkeys(GLUE, lambda settings: glue_task(settings.task, settings.data_dir)),
-    **dict.fromkeys(("squad1", "squad2"), _squad_task),
+    **dict.fromkeys(("squad1", "squad2"), lambda settings: SquadTask(settings.task, settings.data_dir)),
     "pairs": pairs_task,
     "race": lambda settings: RaceTask(Path(settings.data_dir)),
     **dict.fromkeys(OWN_KINDS, own_task),

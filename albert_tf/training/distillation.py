@@ -18,7 +18,7 @@ from tfrecords.tokenizers.vocabularies.comparing import difference
 from tfrecords.tokenizers.vocabularies.pruning import pieces_within
 
 
-def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
+def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float = 2.0) -> None:
     """Makes a compiled `student` minimise (1 - weight) * own loss + weight * distance from `teacher`'s outputs.
 
     `temperature` divides the logits of both models. The teacher is not saved with the student: call this again after

@@ -37,10 +37,8 @@ PREDICTIONS = "predictions"
 _SUMMARY = "summary.json"
 # Settings that a resumed run may change. Paths have no effect, the contents of files do.
 FREE_ON_RESUME = (
-    *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
-    "tensorboard",
-    *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
-    *("dryrun", "allow_pickle"),
+    *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "other_tokenizer", "config", "tensorboard"),
+    *("eval_batch_size", "strategy", "max_hours", "seeds", "dryrun"),
 )
 
 
@@ -104,12 +102,12 @@ def _folders(settings: FinetuningSettings) -> dict[int, Path]:
             f"'{output_dir}' holds the run of one seed, which would lose its model; give another --output_dir"
         )
     if len(seeds) == 1 and (output_dir / _SUMMARY).is_file():
-        raise UserError(f"'{output_dir}' holds the runs of several seeds; give their --seeds, or another --output_dir")
+        raise UserError(f"'{output_dir}' holds the runs of several seeds; give them by --seed, or another --output_dir")
     return {seed: output_dir / f"seed-{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
 
 
 def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
-    return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
+    return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds=str(seed), output_dir=str(folder)))
 
 
 class Finetuning(Training):
@@ -153,7 +151,7 @@ class Finetuning(Training):
         if settings.teacher and settings.task != "pairs":
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
-            distil(model, teacher, settings.distillation_weight, settings.temperature)
+            distil(model, teacher, settings.distillation_weight)
         if not self.devices.is_chief:
             return
         files.write_json(self.folder / TRAINED, self.inputs.train_keys)

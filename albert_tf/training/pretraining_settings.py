@@ -5,7 +5,7 @@ from typing import ClassVar
 from albert_tf.choices import OPTIMIZERS
 from albert_tf.config import AlbertConfig
 from albert_tf.config.registry import WALKS
-from albert_tf.trainer_settings import Records, Run, Start, Updates
+from albert_tf.trainer_settings import PublishedModel, Records, Run, Start, Updates
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
 
@@ -27,7 +27,7 @@ _DEFAULTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(
-    Start, Records, Updates, Run, defaults=_DEFAULTS, meanings={"num_warmup_steps": "a fortieth of all"}
+    Start, Records, Updates, Run, PublishedModel, defaults=_DEFAULTS, meanings={"num_warmup_steps": "a fortieth of all"}
 ):
     """The settings of a pre-training run.
 

@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-import threading
 import time
-import zlib
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 
@@ -29,15 +27,15 @@ from serving.gateway.routes.table import ROUTES, Route
 from serving.gateway.service import Answer, Call, Service
 from serving.gateway.settings import GatewayOptions, listed
 from serving.http_protocol import (
-    Inflating,
+    BrokenBody,
+    HttpServer,
     LongAnswer,
     LongBody,
     NoRoom,
     Room,
     Share,
     UnknownCoding,
-    listen,
-    make_server,
+    inflated,
     read_body,
 )
 from serving.wire.request_id import HEADER, current, request_id
@@ -135,9 +133,7 @@ class _Endpoint:
     async def _body(self, headers: dict[str, str], receive, call: Call) -> bytes:
         announced, limit = headers.get("content-length", "0"), self._gateway.options.max_body_bytes
         raw = await read_body(receive, int(announced) if announced.isdecimal() else 0, limit, call.share)
-        call.body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
-        if len(call.body) > limit:
-            raise LongBody
+        call.body = inflated(raw, headers.get("content-encoding", ""), limit)
         call.share.take(len(call.body) - call.share.size)
         return call.body
 
@@ -167,7 +163,7 @@ class _Endpoint:
             case UnknownCoding():
                 message = f"Content-Encoding '{str(error)[:50]}' is not known; send gzip, deflate, or the body as it is"
                 return Refusal(415, message, "unsupported_media_type")
-            case zlib.error():
+            case BrokenBody():
                 return bad_request(f"the compressed body cannot be read: {error}")
             case LongAnswer():
                 limit = f"{options.max_held_bytes} bytes of this gateway"
@@ -273,22 +269,19 @@ async def _not_found(request, error) -> Response:
     return Response(body, 404, media_type="application/json")
 
 
-class GatewayServer:
+class GatewayServer(HttpServer):
     """A gateway that opens its port at once (0: a free port) and answers after `run` or `start`.
 
     Raises UserError if the port cannot be opened.
     """
 
     def __init__(self, gateway: Gateway, address: str, port: int):
-        try:
-            self._socket = listen(address, port)
-        except OSError as error:
-            raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
-        self.port = self._socket.getsockname()[1]
         self.gateway = gateway
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        self._server = make_server(gateway.asgi, "on", gateway.options.drain_s, answers_half_closed=False)
-        self._thread = threading.Thread(target=self._serve, name="gateway")
+        try:
+            super().__init__(gateway.asgi, address, port, "on", gateway.options.drain_s, answers_half_closed=False)
+        except OSError as error:
+            raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
 
     def run(self) -> None:
         """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
@@ -296,17 +289,3 @@ class GatewayServer:
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, drain_s: float | None = None) -> None:
-        if drain_s is not None:
-            self._server.config.timeout_graceful_shutdown = drain_s
-        self._server.should_exit = True
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._socket.close()
-
-    def _serve(self) -> None:
-        asyncio.run(self._server.serve([self._socket]))

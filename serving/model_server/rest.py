@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from grpc import StatusCode
 
-from serving.http_protocol import LongBody, listen, make_server, read_body
+from serving.http_protocol import HttpServer, LongBody, read_body
 from serving.model_server import json_request, json_response, telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.grpc_server import get_model_metadata, get_model_status
@@ -217,7 +217,7 @@ def _model_spec(match: re.Match) -> ModelSpec:
     return spec
 
 
-class RestServer:
+class RestServer(HttpServer):
     """An HTTP server for `api`: opens its port at once, answers after start()."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
@@ -226,40 +226,20 @@ class RestServer:
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
         self._receiving: set[asyncio.Task] = set()
         try:
-            self._socket = listen(address, port)
+            super().__init__(self._application, address, port)
         except OSError as error:
             raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
-        self._server = make_server(self._application, "off")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="rest-server")
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def refuse_new(self, grace: float | None = None) -> None:
-        """Refuses new connections; cuts off running requests after `grace` seconds (None = never)."""
-        self._server.config.timeout_graceful_shutdown = grace
-        self._server.should_exit = True
-        if self._loop is not None:
+    def refuse_new(self, drain_s: float | None = None) -> None:
+        super().refuse_new(drain_s)
+        for task in list(self._receiving):
             with contextlib.suppress(RuntimeError):  # The loop has ended.
-                self._loop.call_soon_threadsafe(self._stop_receiving)
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
-    def stop(self, grace: float | None = None) -> None:
-        self.refuse_new(grace)
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._socket.close()
+    def stop(self, drain_s: float | None = None) -> None:
+        super().stop(drain_s)
         for pool in self._pools:
-            pool.shutdown(wait=grace is None, cancel_futures=True)
-
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._server.serve([self._socket]))
-
-    def _stop_receiving(self) -> None:
-        for task in self._receiving:
-            task.cancel()
+            pool.shutdown(wait=drain_s is None, cancel_futures=True)
 
     async def _application(self, scope, receive, send) -> None:
         try:

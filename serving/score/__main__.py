@@ -30,13 +30,17 @@ class ScoringSettings(ConnectionSettings):
         "", help="name of the prompt to put before each text, from those of the exported model; empty: its default"
     )
     truncate_left: bool = setting(False, help="cut texts that are too long at the beginning")
-    input: str = setting(help="comma-separated globs of JSON lines (.jsonl), or of plain text with a text a line")
+    input: str = setting(
+        help="comma-separated globs of tables (.csv, .tsv, .jsonl, .parquet), or of plain text with a text a line"
+    )
     output_dir: str = setting(help="folder for one table per file, bad_rows.jsonl and manifest.json")
     fields: str = setting(
-        "", help="fields of the JSON rows that hold the model's inputs, comma-separated; empty: the inputs' names"
+        "",
+        help="columns that hold the model's inputs, comma-separated; empty: the inputs' names, or for one text a "
+        "column called review, sentence or the like",
     )
     outputs: str = setting("", help="outputs to write, comma-separated; empty: the usual ones of the model's kind")
-    keep: str = setting("", help="fields of the JSON rows to copy into the table, comma-separated")
+    keep: str = setting("", help="columns of the rows to copy into the answers, such as id, comma-separated")
     format: str = setting("jsonl", help="format of the tables; parquet needs pyarrow", choices=FORMATS)
     max_batch_tokens: int = setting(
         2048, help="largest number of tokens in a batch, estimated from the texts' lengths", at_least=1

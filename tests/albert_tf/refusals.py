@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import define_flags
+from tfrecords.base.settings import define_flags, flag_name, settings_of
 
 
 @contextlib.contextmanager
@@ -24,8 +24,11 @@ def changed(settings, line: str):
     values = flags.FlagValues()
     define_flags(type(settings), values)
     values(["command", *shlex.split(line)])
-    names = [field.name for field in dataclasses.fields(settings) if values[field.name].present]
-    return dataclasses.replace(settings, **{name: values[name].value for name in names})
+    given = {field.name: values[flag_name(field)] for field in settings_of(type(settings))}
+    said = {name: flag.value for name, flag in given.items() if flag.present}
+    return dataclasses.replace(
+        settings, **{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    )
 
 
 def lines(table: str) -> list[str]:

@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks import inference, inference_accuracy
 from benchmarks.latency import __main__ as latency
-from benchmarks.machine import machine_line
 from serving.benchmark.report import environment
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -27,20 +26,6 @@ def test_an_early_exit_model_is_looked_at_first(monkeypatch, tmp_path, has_data,
     given = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path), "early_exit_model": "a"}
     with pytest.raises(UserError, match=message):
         inference.benchmark(inference.InferenceBenchmarkSettings(**given))
-
-
-def test_points_are_lost_against_the_same_rows():
-    """Single rows are one in eight: their accuracy is another."""
-    before = [{"batch": 32, "accuracy": 0.875}, {"batch": 32, "accuracy": 0.75}]
-    assert inference_accuracy.points_lost([], 32, 0.875) == 0.0
-    assert inference_accuracy.points_lost(before, 32, 0.75) == 12.5
-    assert inference_accuracy.points_lost(before, 1, 0.5) == 0.0
-    assert inference_accuracy.points_lost([*before, {"batch": 1, "accuracy": 0.5}], 1, 0.25) == 25.0
-
-
-def test_the_machine_in_a_line():
-    here = environment()
-    assert machine_line().startswith(f"{here['cpu']}, {here['usable_cores']} cores, load ")
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ import pytest
 
 from tests.clients.answers import WHERE, Answers, same
 from tests.clients.clients import CLIENTS, HERE, PACKAGE, REQUIREMENTS
-from tests.clients.conftest import MODELS
 from tests.clients.table import ROWS
 
 pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(900)]
@@ -101,7 +100,7 @@ def lines(servers, request):
 
 @pytest.fixture(scope="module")
 def answers(servers):
-    return Answers(servers.server, list(MODELS), MODELS["embedder"][1]["prompts"])
+    return Answers(servers.server)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.client}: {row.program}")

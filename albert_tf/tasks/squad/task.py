@@ -7,7 +7,7 @@ import keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.answers import write_answers
-from albert_tf.tasks.squad.data import SquadExample, check_places, read_ids, read_squad, without
+from albert_tf.tasks.squad.data import SquadExample, check_places, read_squad
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
@@ -30,8 +30,7 @@ _DEFAULTS = {
 class SquadTask(Task):
     """SQuAD, whose answers are spans of a passage; in 2.0 a question may have none.
 
-    A `span_head` of "" means "plain" for 1.1 and "joint" for 2.0. `exclude_ids` is a JSON file of question ids not to
-    train on.
+    A `span_head` of "" means "plain" for 1.1 and "joint" for 2.0.
     """
 
     kind = "spans"
@@ -39,12 +38,11 @@ class SquadTask(Task):
     labels = None
     needs_pooler = False
 
-    def __init__(self, name: str, data_dir: str, span_head: str = "", exclude_ids: str = ""):
+    def __init__(self, name: str, data_dir: str, span_head: str = ""):
         self.name, self.data_dir = name, Path(data_dir)
         self.defaults, self.version = _DEFAULTS[name], _VERSIONS[name]
         self.answers_always = name == "squad1"
         self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
-        self.excluded = read_ids(exclude_ids) if exclude_ids else set[str]()
         # Null odds above which no answer is likelier, until a labelled split determines them.
         self.null_threshold = None if self.answers_always else 0.0
 
@@ -68,7 +66,6 @@ class SquadTask(Task):
                         f"'{paths[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
                     )
         if split == "train":
-            examples = without(examples, self.excluded)
             check_places(examples, paths[0])
         return examples
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf.tasks.tables.data_file import FileOptions, text_key
-from albert_tf.tasks.tables.reading import read_table, write_table
 from albert_tf.tasks.task import Answered
 from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
+from tfrecords.base.tables import read_table, write_table
 
 FILE = "held_out.csv"
 # The `text_key` of each row that the run was trained on.

@@ -30,7 +30,7 @@ from tfrecords.tokenizers.base import Tokenizer
 # Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
 # What helps if the loss or gradients are not finite.
-LOWER_RATE = "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
+LOWER_RATE = "lower --learning_rate, in another --output_dir"
 
 
 @dataclasses.dataclass(frozen=True)

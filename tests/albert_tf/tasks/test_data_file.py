@@ -120,7 +120,7 @@ def test_utf8_is_read_as_nothing_else_however_late_its_first_accent_is(tmp_path)
 @pytest.mark.parametrize("encoding", ["", "cp1252"])
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
     """And a damaged archive."""
-    monkeypatch.setattr("albert_tf.tasks.tables.lines.LONGEST_LINE", 2**16)
+    monkeypatch.setattr("tfrecords.base.tables.LONGEST_LINE", 2**16)
     whole = (table() + "x" * 2**17).encode(encoding or "utf-8")
     damaged = bytearray(gzip.compress(table().encode(encoding or "utf-8")))
     damaged[len(damaged) // 3] ^= 0xFF
@@ -139,6 +139,7 @@ a;1.5/b;2/c;3 | regression | numbers
 a;1e-3/b;2/c;3 | regression | numbers
 a;4,5/b;2,25/c;3 | regression | numbers with a decimal comma
 a;4,5/b;4,5/c;gut | classification | 2 classes (4,5 2, gut 1)
+a;1/b;n.a./c;1 | classification | 2 classes (1 2, n.a. 1)
 a;['joy']/b;[]/c;['joy', 'anger'] | multilabel | 2 labels, several a text (anger 1, joy 2)
 """
 

@@ -60,7 +60,7 @@ anchor,positive | => anchor 'anchor', positive 'positive'; 9 rows .*, 1 held out
 Question,x,Answer | => anchor 'Question', positive 'Answer';
 sentence1,sentence2,score | => 'sentence2', score 'score' from 2 to 92, higher for more similar texts; .* loss cosent
 query,passage,negative_1,negative_2 | => negative 'negative_1', negative 'negative_2'; .* loss multiple_neg
-query,passage,bad | --loss=triplet --negative_columns=bad => positive 'passage', negative 'bad'; .* loss triplet
+query,passage,Negative | --loss=triplet => positive 'passage', negative 'Negative'; .* loss triplet
 query,passage,negative,label | --loss=margin_mse => negative 'negative', score 'label' from 3 to 93; .* loss margin_mse
 text,other | --teacher=start => anchor 'text'; .* loss mse
 a,b | --text_column=b --second_text_column=a --dev_fraction=0 => anchor 'b', positive 'a'; 10 rows, none held out
@@ -85,7 +85,7 @@ anchor^positive\na^b\n | => no column is the anchor; it has 'anchor\^positive'
 anchor,y\na,b\n | => loss=multiple_negatives_ranking needs a column of a positive; give --second_text_column=.*; it has
 anchor,negative\na,b\n | => no column is the positive; .* give --second_text_column=
 query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; .* give --second_text_column=
-anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative; .*mine_negatives
+anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative, .*mine_negatives
 anchor,positive\na,b\n | --loss=cosent => --loss=cosent needs a column of scores of the pairs; give --label_column
 anchor,positive\na,b\n | --loss=mse => --loss=mse needs an embedder to learn from; give --teacher
 anchor,positive,negative\na,b,c\n | --loss=margin_mse => needs a column of margins of one negative; .* --teacher
@@ -94,17 +94,17 @@ anchor,positive,label\na,b,1\n | --loss=multiple_negatives_ranking => does not r
 anchor,positive\na,b\n | --teacher=start --loss=multiple_negatives_ranking => does not read a --teacher; leave it out
 anchor,positive,negative\na,b,c\nd,e,e\n | => 'a.csv' line 3: negative is the positive too; give another negative
 sentence1,sentence2,score\na,b,3\nc,d,3\n | => every pair has the score 3, of which --loss=cosent learns nothing
-anchor,positive\na,\n | => 'a.csv' line 2: positive is empty; fill it or remove the row
+anchor,positive\na,\n,b\n | => line 2: positive is empty; fill it or remove the row \(also line 3: anchor is empty\)
 sentence1,sentence2,score\na,b,much\n | => 'a.csv' line 2: score 'much' is not a number
-anchor,positive\na,b\n | --negative_columns=positive => the column 'positive' has two roles
+anchor,negative\na,b\n | --second_text_column=negative => the column 'negative' has two roles
 anchor,positive\na,b\na,c\n | => of 2 rows with 1 different anchors holds out none
 {"anchor": "a", "positive": "b"}\n{"anchor": "c", "positive": "d", "negative": "e"}\n | => line 1: no column 'negative'
 anchor,positive\na,b\n | --loss=mnrl => --loss=mnrl is unknown; choose one of
-anchor,positive\na,b\n | --temperature=2 --loss=mse => --temperature=2.0 has no effect on --loss=mse
+anchor,positive\na,b\n | --matryoshka_dims=2 --loss=mse => --matryoshka_dims=2 has no effect on --loss=mse
 anchor,positive\na,b\n | --matryoshka_dims=8,x => --matryoshka_dims=8,x must be widths such as 384,128,64
-anchor,positive\na,b\n | --keep_head => --keep_head=True has no effect on --task=pairs
+anchor,positive\na,b\n | --keep_head => --keep_head=True is not for --task=pairs; leave it out
 anchor,positive\na,b\n | --task= --loss=mse => --loss=mse is for --task=pairs
-anchor,positive\na,b\n | --task= --temperature=1 => --temperature=1.0 is for --teacher, or --task=pairs
+anchor,positive\na,b\n | --prompt=passage=a => --prompt=passage=a must begin with query= or document=
 """
 
 
@@ -184,7 +184,7 @@ def test_a_run_learns_and_keeps_pooling_and_prompts(settings, start, capsys):
     anchors, positives = numbered(40, 1)
     write("anchor,positive\n" + "".join(f"{a},{p}\n" for a, p in zip(anchors, positives)))
     trained = changed(
-        settings, "--num_train_steps=4 --train_batch_size=4 --learning_rate=1e-2 --document_prompt='three '"
+        settings, "--num_train_steps=4 --train_batch_size=4 --learning_rate=1e-2 --prompt='document=three '"
     )
     finetuning.finetune(trained)
     loaded, before = albert_tf.load("run"), albert_tf.load("start")

@@ -8,7 +8,7 @@ from hypothesis import example as shown
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_ids, read_squad, without
+from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_squad
 from albert_tf.tasks.squad.windows import make_rows, token_span
 from tests.albert_tf.refusals import lines
 from tfrecords.answers.spans import text_of
@@ -48,7 +48,6 @@ def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
     first, second = read_squad(path)
     assert first == SquadExample("q", "What?", CONTEXT, (GoldAnswer("built", 13),))
     assert second.answers == () and second.context is first.context
-    assert without([first, second], {"q"}) == [second]
 
 
 # What a file holds, or between bars its questions.
@@ -77,11 +76,9 @@ def test_says_in_a_line_where_a_file_is_wrong(tmp_path, line):
     assert "\n" not in str(error.value)
 
 
-def test_no_file_and_what_is_no_list_of_ids(tmp_path):
-    (tmp_path / "ids.json").write_text("[1]")
-    for read, message in ((read_squad, "cannot read"), (read_ids, "list of question ids")):
-        with pytest.raises(UserError, match=message):
-            read(tmp_path / ("ids.json" if read is read_ids else "none.json"))
+def test_no_file(tmp_path):
+    with pytest.raises(UserError, match="cannot read"):
+        read_squad(tmp_path / "none.json")
 
 
 texts = st.lists(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.tables.reading import read_table, write_table
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import read_table, write_table
 
 
 def values(table):

@@ -9,10 +9,10 @@ import pytest
 
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.reading import read_table
 from albert_tf.tasks.tables.values import is_list, listed
 from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import read_table
 
 TEXTS = ["A fine day, all in all", 'He said "hi"', "a\ttab", "a\nline", "plain", "one; two | three"]
 HEADER, ROWS = ["text", "label"], [[text, str(number % 2)] for number, text in enumerate(TEXTS)]

@@ -103,7 +103,7 @@ REFUSED = """
 --second_text_column=label => =label: the model was trained on single texts; leave it out
 --data_file=nowhere.csv => nowhere.csv does not exist
 --encoding=cp37x => --encoding=cp37x is unknown
---output=x.json => --output=x.json is not for --data_file; leave it out
+--output=x.json => --output=x.json is for --eval_data; give both, or leave it out
 --data_file= --train_data=x --eval_data=x => matches no record file
 --model=hf://a/b => 'hf://a/b' lies in a cache of downloads, .* give --output_dir=FOLDER
 """

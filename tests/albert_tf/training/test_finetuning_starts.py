@@ -44,9 +44,17 @@ def test_other_kinds_of_task(settings, tmp_path, name, flags, model, metric):
     assert any((folder / "predictions").iterdir())
 
 
-def test_a_checkpoint_is_fine_tuned_at_another_depth_and_at_random_ones(class_settings):
-    config = begun(dataclasses.replace(class_settings, depth=3, random_depth_min=2)).encoder.config
-    assert (config.num_hidden_layers, config.random_depth_min) == (3, 2)
+def test_a_configuration_beside_the_weights_says_dropouts_and_random_depths(class_settings, tmp_path):
+    changes = {"random_depth_min": 1, "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+    own = load(class_settings.init_from).model.encoder.config
+    own.replace(**changes).to_json(tmp_path / "changed.json")
+    settings = dataclasses.replace(class_settings, config=str(tmp_path / "changed.json"), albert_dropout=-1)
+    config = begun(settings).encoder.config
+    assert {name: getattr(config, name) for name in changes} == changes
+    assert begun(dataclasses.replace(settings, config="")).encoder.config.hidden_dropout_prob == 0
+    own.replace(hidden_size=8).to_json(tmp_path / "changed.json")
+    with pytest.raises(UserError, match=r"changed.json and the weights of .* disagree: hidden_size=8"):
+        begun(settings)
 
 
 @pytest.mark.parametrize("with_vocabulary", [True, False])
@@ -73,7 +81,8 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, settings, with_
     tokenizer = load(finetuning.finetune(settings)).tokenizer if with_vocabulary else prepare(settings).tokenizer
     assert not tokenizer.lower_case
     assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
-    assert prepare(dataclasses.replace(settings, lower_case=True)).tokenizer.lower_case
+    load(settings.init_from, lower_case=True).save(tmp_path / "lower")
+    assert prepare(dataclasses.replace(settings, init_from=str(tmp_path / "lower"))).tokenizer.lower_case
 
 
 def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings, class_settings, tmp_path):
@@ -85,5 +94,5 @@ def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings,
         )
     with pytest.raises(UserError, match=r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
         finetuning.finetune(settings)
-    assert prepare(dataclasses.replace(settings, max_unknown_share=1.0)).unknown_share > 0.3
+    assert prepare(dataclasses.replace(settings, other_tokenizer=True)).unknown_share > 0.3
     assert prepare(class_settings).unknown_share < 0.05

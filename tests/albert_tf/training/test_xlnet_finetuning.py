@@ -24,7 +24,7 @@ def settings(tmp_path_factory, tiny_run):
     config = small(vocab_size=500, max_position_embeddings=48, position_type="relative", type_vocab_size=4, **DROPOUT)
     config.to_json(folder / "xlnet.json")
     flags = f"--config={folder}/xlnet.json --tokenizer={tiny_run} --learning_rate=1e-3 --train_batch_size=8"
-    flags += " --num_train_steps=1 --max_seq_length=32 --albert_dropout=0.1"
+    flags += " --num_train_steps=1 --max_seq_length=32"
     begun = FinetuningSettings(task="classification", data_dir=str(folder), output_dir=str(folder / "run"), config="x")
     return changed(begun, flags)
 

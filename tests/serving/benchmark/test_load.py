@@ -182,12 +182,6 @@ def test_a_point_of_failures_is_invalid(code, reasons, answered):
     assert (summary["latency_ms"]["p50"] is None) == (not answered)
 
 
-def test_a_server_that_stands_still_is_not_stable():
-    due = np.concatenate([np.arange(0, 3, 0.01), np.arange(8, 10, 0.01)])
-    summary = judged(due, due + 0.01)
-    assert summary["stable"] is False and "unevenly" in summary["stability"]
-
-
 def test_waiting_for_a_deadline_does_not_thin_out_the_answers():
     due = np.arange(0, 10, 0.1)
     code = np.where(due >= 9, 4, 0)

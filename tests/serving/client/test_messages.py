@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from serving.client import messages
 from serving.client.messages import Signature, TensorSpec
-from serving.wire import protos
 from tfrecords.base.errors import UserError
 
 DTYPES = {"int32": 3, "int64": 9, "float32": 1}
@@ -71,13 +70,6 @@ def test_what_does_not_fit_is_refused(inputs, words):
         messages.predict_request({}, "m", version=3, label="stable")
 
 
-def test_request_says_what_was_asked():
-    request = messages.predict_request({"x": [1]}, "m", label="canary", signature="s", outputs=["y", "z"])
-    assert request.model_spec.name == "m" and request.model_spec.version_label == "canary"
-    assert request.model_spec.signature_name == "s" and list(request.output_filter) == ["y", "z"]
-    assert not request.model_spec.HasField("version")
-
-
 @given(
     rows=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12), min_size=1, max_size=30),
     size=st.integers(1, 40),
@@ -91,17 +83,3 @@ def test_batches_and_back_is_the_identity(rows, size):
     joined = messages.join_batches(parts, numbers)
     for row, ids, length in zip(rows, joined["input_ids"], joined["lengths"], strict=True):
         assert ids[:length].tolist() == row and not ids[length:].any()
-
-
-@pytest.mark.parametrize("size", [-1, 2**40])
-def test_an_output_that_is_no_tensor_is_named(size):
-    response = protos.PredictResponse()
-    response.outputs["value"].dtype = 1
-    response.outputs["value"].tensor_shape.dim.add(size=size)
-    with pytest.raises(UserError, match="the server's output 'value' cannot be read: "):
-        messages.read_prediction(response)
-
-
-def test_an_output_that_is_not_a_row_each_cannot_be_joined():
-    with pytest.raises(UserError, match="'total'"):
-        messages.join_batches([{"total": np.float32(3)}], [np.array([0, 1])])

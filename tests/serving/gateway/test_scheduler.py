@@ -117,32 +117,6 @@ async def test_a_large_request_comes_back_in_order_from_many_batches():
 
 
 @on_a_jumping_clock
-async def test_a_cancelled_request_leaves_the_queue():
-    run, scheduler = stopped(max_queued_tokens=40)
-    first, second, third = ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4)
-    await settle()
-    second.cancel()
-    await settle()
-    assert scheduler.queued_rows == 1
-    fourth = ask(scheduler, 5, 6)
-    run.gate.set()
-    await asyncio.gather(first, third, fourth)
-    assert run.batches == [[1], [4, 5, 6]]
-
-
-@on_a_jumping_clock
-async def test_a_deadline_ends_the_wait_and_the_place_in_the_queue():
-    run = FakeRun(seconds=10.0)
-    scheduler = Scheduler(run, Limits(max_in_flight=1))
-    slow, late = ask(scheduler, 1), ask(scheduler, 2, timeout_s=3.0)
-    with pytest.raises(TimeoutError):
-        await late
-    assert asyncio.get_running_loop().time() == 3.0 and scheduler.queued_rows == 0
-    await slow
-    assert run.batches == [[1]]
-
-
-@on_a_jumping_clock
 async def test_a_full_queue_refuses_and_says_when_to_come_back():
     run = FakeRun(seconds=5.0)
     scheduler = Scheduler(run, Limits(max_batch_tokens=10, max_in_flight=1, max_queued_tokens=40))

@@ -6,7 +6,7 @@ import json
 import pytest
 from absl import flags
 
-from tfrecords.base import settings
+from tfrecords.base import script, settings
 from tfrecords.base.errors import UserError
 
 
@@ -129,3 +129,49 @@ def test_inherited_settings_take_other_defaults_and_say_what_they_mean():
     assert [field.metadata["help"] for field in settings.settings_of(Mine)] == ["rows; 0: as many as fit", "a name"]
     with pytest.raises(UserError, match="--size=-1 must be 0 or more"):
         Mine(name="a", size=-1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfPairs(settings.CheckedSettings, only="task=pairs"):
+    loss: str = settings.setting("", help="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfTable(settings.CheckedSettings, only="table"):
+    table: str = settings.setting("", help="")
+    encoding: str = settings.setting("", help="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfOthers(settings.CheckedSettings, only="task!=pairs"):
+    head: bool = settings.setting(False, help="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Modes(OfPairs, OfTable, OfOthers):
+    former = {"losses": "--loss"}
+    task: str = settings.setting("", help="")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"loss": "mse"}, "--loss=mse is for --task=pairs; leave it out"),
+        ({"encoding": "cp37"}, "--encoding=cp37 is for --table; give both, or leave it out"),
+        ({"task": "pairs", "head": True}, "--head=True is not for --task=pairs; leave it out"),
+    ],
+)
+def test_a_setting_of_another_mode_is_named(wrong, message):
+    with pytest.raises(UserError) as error:
+        Modes(**wrong)
+    assert str(error.value) == message
+    assert Modes(task="pairs", loss="mse", table="a.csv", encoding="cp37") and Modes(task="x", head=True)
+
+
+def test_a_flag_that_left_names_its_replacement(tmp_path, capsys):
+    (tmp_path / "settings.json").write_text('{"losses": "mse"}')
+    with pytest.raises(UserError, match=r"settings\.json': --losses is no flag any more; use --loss$"):
+        settings.read_settings_file(str(tmp_path / "settings.json"), Modes)
+    with pytest.raises(SystemExit):
+        script._parse(["command", "--losses=mse"], "", Modes)
+    assert "error: --losses is no flag any more; use --loss (" in capsys.readouterr().err
