@@ -22,10 +22,10 @@ THRESHOLD = 0.5
 class MultilabelTask(TextTask):
     """Multi-label classification: the labels of a text are a list of names, perhaps empty.
 
-    `thresholds`: the probability above which a label is predicted, one for all labels or one for each.
+    `threshold`: the probability above which a label is predicted, one for all labels or one for each.
     """
 
-    thresholds: tuple[float, ...] = (THRESHOLD,)
+    threshold: float | Sequence[float] = THRESHOLD
 
     def _label(self, row: DataRow) -> tuple[int, ...]:
         names = labels_of(row, self.label_column)
@@ -61,12 +61,12 @@ class MultilabelTask(TextTask):
         return np.stack([0 * output, output], axis=-1), self.indicators([example])[0].astype(int)
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        thresholds = np.array(self.thresholds)
-        return np.asarray(outputs, np.float64) > np.log(thresholds / (1 - thresholds))
+        threshold = np.array(self.threshold)
+        return np.asarray(outputs, np.float64) > np.log(threshold / (1 - threshold))
 
     def _shown(self, value: np.ndarray | tuple[int, ...]) -> str:
         numbers = np.flatnonzero(value) if isinstance(value, np.ndarray) else value
         return json.dumps([self.labels[one] for one in numbers], ensure_ascii=False)
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {"threshold": list(self.thresholds)}
+        return super().describe() | {"threshold": self.threshold}

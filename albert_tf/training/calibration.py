@@ -69,10 +69,10 @@ def fitted(answered: Sequence[Answered]) -> dict[str, float]:
     return {"temperature": temperature, "ece_before": errors[0], "ece": errors[helps]}
 
 
-def thresholds_of(shares: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+def thresholds_of(shares: np.ndarray, labels: np.ndarray) -> list[float] | float:
     """Returns the probability above which each label has its best F1; both arrays are [rows, labels].
 
-    They are .5 unless such thresholds raise the mean F1 of the half of the rows on which they were not chosen.
+    Returns .5 for all unless such thresholds raise the mean F1 of the half of the rows on which they were not chosen.
     """
     odd = np.arange(len(labels))[:, None] % 2 == 1
 
@@ -82,4 +82,4 @@ def thresholds_of(shares: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
 
     crossed = np.where(odd, best(~odd[:, 0]), best(odd[:, 0]))
     scores = [np.mean([f1(*one) for one in zip((shares > those).T, labels.T)]) for those in (crossed, 0.5)]
-    return tuple(best(odd[:, 0] | True)) if scores[0] > scores[1] else (0.5,)
+    return best(odd[:, 0] | True) if scores[0] > scores[1] else 0.5

@@ -149,7 +149,7 @@ def _task(model: Evaluated, options: FileOptions, label_column: str) -> Task:
         return file_task(data_file, codes)
     task = file_task(data_file, {name: name for name in names})
     if isinstance(task, MultilabelTask):
-        return dataclasses.replace(task, thresholds=tuple(np.ravel(model.task.get("threshold", THRESHOLD))))
+        return dataclasses.replace(task, threshold=model.task.get("threshold", THRESHOLD))
     return task
 
 

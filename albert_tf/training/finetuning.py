@@ -204,7 +204,7 @@ class Finetuning(Training):
                 outputs = self._calibrate(model, split, outputs)
                 is_measured = False
             if "threshold" in self.calibration:
-                self.task = dataclasses.replace(self.task, thresholds=tuple(self.calibration["threshold"]))
+                self.task = dataclasses.replace(self.task, threshold=self.calibration["threshold"])
             if not is_measured and split.name in self.task.evaluation_splits:
                 scores |= self._scores_of(split, outputs)
             written = self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs)
