@@ -1,6 +1,7 @@
 """The rows that a run held out, with the model's answers: `held_out.csv` in its folder."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from tfrecords.base.tables import read_table, write_table
 FILE = "held_out.csv"
 # The `text_key` of each row that the run was trained on.
 TRAINED = "trained_on.json"
+# What reading refuses: an empty text, NUL, and a carriage return alone.
+_UNREADABLE = re.compile(r"\A\s*\Z|\0|\r(?!\n)")
 _TEXTS, _ANSWER = ("text", "second_text"), ("prediction", "probability")
 
 
@@ -26,8 +29,7 @@ def write_held_out(folder: Path, answered: Sequence[Answered]) -> Path:
     rows = (
         [*one.texts, *[one.label] * has_labels, one.prediction, *_probability(one)]
         for one in answered
-        # Reading takes no text that is empty.
-        if all(text.strip() and "\0" not in text for text in one.texts)
+        if not any(_UNREADABLE.search(text) for text in one.texts)
     )
     return write_table(folder / FILE, [*names, *["label"] * has_labels, *_ANSWER], rows)
 

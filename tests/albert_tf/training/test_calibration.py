@@ -1,13 +1,15 @@
 """Probabilities are calibrated on the rows held out, and each road gives the same ones."""
 
 import csv
-import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
+from albert_tf import run_evaluation
 from albert_tf.tasks.metrics import macro_f1
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables import held_out
 from albert_tf.tasks.task import Answered
 from albert_tf.training import finetuning
@@ -16,9 +18,10 @@ from albert_tf.training.finetuning import finetune
 from serving.export import ExportSettings, export
 from serving.lite import LiteModel
 from serving.lite.signatures import signatures_of
-from tests.albert_tf.training import trainers
+from tests.albert_tf.tiny import small
 from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
+from tfrecords.base.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -86,89 +89,119 @@ def test_thresholds_raise_f1_on_other_rows_or_stay_at_a_half():
     assert scores[0] > scores[1] + 0.02
     # The best threshold of the first, third, ... row would lose all labels of the other rows.
     shares, labels = np.tile([[0.9], [0.7], [0.8], [0.2]], (4, 1)), np.tile([[1.0], [1.0], [0.0], [0.0]], (4, 1))
-    assert thresholds_of(shares, labels) == 0.5 and thresholds_of(shares[::2], labels[::2]) == [0.85]
+    assert thresholds_of(shares, labels) == 0.5
+    assert thresholds_of(*(np.repeat(one[::2], 2, axis=0) for one in (shares, labels))) == [0.85]
+
+
+PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad so".replace(" ", "\n")
+KINDS = {
+    "classification": ["n", "y"] * 10,
+    "multilabel": ['["n"]', '["n", "y"]', '["y"]', "[]"] * 5,
+    "tagging": ["O B O"] * 20,
+}
 
 
 @pytest.fixture
-def calibrated(trained, run_settings, tmp_path, monkeypatch):
-    """calibrated(temperature): a finished run's folder, its logits before, and the folder after such a calibration."""
+def finetuned(tmp_path, monkeypatch):
+    """finetuned(name, kind, **settings): the folder of a run of two steps, and what it printed."""
 
-    def make(temperature):
-        trainers.copy(trained("fine-tuning"), tmp_path / "run")
-        trainers.copy(trained("fine-tuning"), tmp_path / "before")
-        task = files.read_json(tmp_path / "run" / "task.json")
-        task.pop("calibration")
-        files.write_json(tmp_path / "run" / "task.json", task)
-        found = {"temperature": temperature, "ece_before": 0.3, "ece": 0.1}
-        monkeypatch.setattr(finetuning, "fitted", lambda answered: found)
-        settings = dataclasses.replace(run_settings("fine-tuning"), output_dir=str(tmp_path / "run"))
-        finetune(settings)
-        return settings, tmp_path / "run", tmp_path / "before"
+    def make(name, kind="classification", **settings):
+        rows = [f"so {'good' if n % 2 else 'bad'} so{' so' * (n // 2 if kind != 'tagging' else 0)}" for n in range(20)]
+        write_table(tmp_path / f"{kind}.csv", ("Satz", "Klasse"), zip(rows, KINDS[kind]))
+        (tmp_path / "vocab.txt").write_text(PIECES)
+        config = small(vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16)
+        config.to_json(tmp_path / "config.json")
+        given = FinetuningSettings(
+            data_file=str(tmp_path / f"{kind}.csv"), dev_fraction=0.4, output_dir=str(tmp_path / name), task=kind,
+            config=str(tmp_path / "config.json"), tokenizer=str(tmp_path / "vocab.txt"), max_seq_length=16,
+            learning_rate=0.05, train_batch_size=6, num_train_steps=2, text_column="Satz", label_column="Klasse",
+            **settings,
+        )  # fmt: skip
+        return finetune(given)
 
     return make
 
 
-def test_every_road_gives_the_calibrated_probabilities(calibrated, tmp_path, capsys):
-    settings, run, before = calibrated(3.0)
+def shares_of(answers):
+    return np.array([list(one["probabilities"].values()) for one in answers])
+
+
+def test_every_road_gives_the_calibrated_probabilities(finetuned, tmp_path, monkeypatch, capsys):
+    raw = albert_tf.load(finetuned("raw", calibrate=False))
+    assert "calibration" not in raw.task and "before the temperature" not in capsys.readouterr().out
+    monkeypatch.setattr(finetuning, "fitted", lambda answered: {"temperature": 3.0, "ece_before": 0.3, "ece": 0.1})
+    run = finetuned("run")
     printed = capsys.readouterr().out
     assert "calibration error 0.100, before the temperature 0.300" in printed and "confidence 0." in printed
-    assert files.read_json(run / "task.json")["calibration"]["temperature"] == 3.0
+    assert "best of 1 evaluations, step 2" in printed and "95 % interval" in printed
     with open(run / "held_out.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    texts = [row["text"] for row in rows]
-    raw, loaded = (albert_tf.load(folder) for folder in (before, run))
-    expected = loaded.predict(texts)
-    for one, other in zip(raw.predict(texts), expected):
-        shares = softmax(np.log(list(one["probabilities"].values())) / 3.0)
-        np.testing.assert_allclose(list(other["probabilities"].values()), shares, atol=1e-6)
-        assert one["label"] == other["label"]
-    assert [row["prediction"] for row in rows] == [one["label"] for one in expected]
-    largest = [max(one["probabilities"].values()) for one in expected]
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], largest, atol=1e-5)
-    # Exports of both engines, and the light runtime by calls and by its server's signatures.
-    shares = np.array([list(one["probabilities"].values()) for one in expected])
+    loaded, texts = albert_tf.load(run), [row["text"] for row in rows]
+    assert loaded.task["calibration"]["temperature"] == 3.0 and len(rows) == 8
+    answers, shares = loaded.predict(texts), shares_of(loaded.predict(texts))
+    np.testing.assert_allclose(shares, softmax(np.log(shares_of(raw.predict(texts))) / 3.0), atol=1e-6)
+    assert [one["label"] for one in answers] == [row["prediction"] for row in rows]
+    assert [one["label"] for one in answers] == [one["label"] for one in raw.predict(texts)]
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], shares.max(axis=1), atol=1e-5)
+    # A LiteRT version: the light runtime by calls, and its server's signatures.
     lite = LiteModel(export(ExportSettings(str(run), str(tmp_path / "lite"), inputs="text", engine="litert")))
-    found = [list(one["probabilities"].values()) for one in lite.predict(texts)]
-    np.testing.assert_allclose(found, shares, atol=1e-5)
+    np.testing.assert_allclose(shares_of(lite.predict(texts)), shares, atol=1e-5)
     given = {"text": np.array([text.encode() for text in texts], object)}
-    answers = signatures_of(lite)["serving_default"].call(given, lambda: None)
-    np.testing.assert_allclose(answers["probabilities"], shares, atol=1e-5)
+    served = signatures_of(lite)["serving_default"].call(given, lambda: None)
+    np.testing.assert_allclose(served["probabilities"], shares, atol=1e-5)
     # What a client makes of logits is the same.
-    np.testing.assert_allclose(softmax(answers["logits"]), shares, atol=1e-5)
+    np.testing.assert_allclose(softmax(served["logits"]), shares, atol=1e-5)
     # The same command again changes nothing.
-    kept = {path.name: path.read_bytes() for path in (run / "model.keras", run / "held_out.csv", run / "task.json")}
-    finetune(settings)
+    kept = {name: (run / name).read_bytes() for name in ("model.keras", "held_out.csv", "task.json")}
+    finetuned("run")
     assert kept == {name: (run / name).read_bytes() for name in kept}
 
 
 @pytest.mark.slow
-def test_a_saved_model_gives_the_calibrated_probabilities(calibrated, tmp_path):
-    import tensorflow as tf
-
-    _, run, _ = calibrated(3.0)
-    loaded, texts = albert_tf.load(run), ["so good", "bad so"]
+def test_a_saved_model_gives_the_calibrated_probabilities(finetuned, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning, "fitted", lambda answered: {"temperature": 3.0, "ece_before": 0.3, "ece": 0.1})
+    run, texts = finetuned("run", early_exit=True), ["so good", "bad so"]
     version = export(ExportSettings(str(run), str(tmp_path / "out"), inputs="text", warm_up_lengths=""))
-    answers = tf.saved_model.load(str(version)).signatures["serving_default"](text=tf.constant(texts))
-    expected = [list(one["probabilities"].values()) for one in loaded.predict(texts)]
-    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+    signatures, expected = tf.saved_model.load(str(version)).signatures, shares_of(albert_tf.load(run).predict(texts))
+    np.testing.assert_allclose(
+        signatures["serving_default"](text=tf.constant(texts))["probabilities"], expected, atol=1e-5
+    )
+    never = {"text": tf.constant(texts), "threshold": tf.constant([1.1, 1.1])}
+    np.testing.assert_allclose(signatures["early_exit"](**never)["probabilities"], expected, atol=1e-5)
 
 
-def test_nocalibrate_leaves_logits_as_they_were_trained(run_settings, trained, tmp_path):
-    trainers.copy(trained("fine-tuning"), tmp_path / "run")
-    task = files.read_json(tmp_path / "run" / "task.json")
-    assert set(task.pop("calibration")) == {"temperature", "ece_before", "ece"}
-    files.write_json(tmp_path / "run" / "task.json", task)
-    before = (tmp_path / "run" / "model.keras").read_bytes()
-    settings = dataclasses.replace(run_settings("fine-tuning"), output_dir=str(tmp_path / "run"), calibrate=False)
-    finetune(settings)
-    assert "calibration" not in files.read_json(tmp_path / "run" / "task.json")
-    assert (tmp_path / "run" / "model.keras").read_bytes() == before
+def test_a_model_of_several_labels_has_a_threshold_for_each_on_every_road(finetuned, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning, "thresholds_of", lambda shares, labels: [0.01, 0.99])
+    run = finetuned("run", "multilabel")
+    loaded = albert_tf.load(run)
+    assert loaded.task["threshold"] == [0.01, 0.99]
+    assert [one["labels"] for one in loaded.predict(["so good", "bad"])] == [["n"]] * 2
+    with open(run / "held_out.csv", newline="") as file:
+        assert {row["prediction"] for row in csv.DictReader(file)} == {'["n"]'}
+    run_evaluation.main(
+        run_evaluation.EvaluationSettings(model=str(run), data_file=str(run / "held_out.csv"), output_dir=f"{run}/out")
+    )
+    assert files.read_json(run / "out" / "evaluation.json")["metrics"] == pytest.approx(loaded.task["metrics"])
+    lite = LiteModel(export(ExportSettings(str(run), str(tmp_path / "lite"), inputs="text", engine="litert")))
+    assert [one["labels"] for one in lite.predict(["so good", "bad"])] == [["n"]] * 2
+    given = {"text": np.array([b"so good"], object)}
+    assert signatures_of(lite)["serving_default"].call(given, lambda: None)["labels"].tolist() == [[b"n", b""]]
+
+
+def test_words_are_calibrated_and_kept_with_their_tags(finetuned):
+    run = finetuned("run", "tagging")
+    assert "calibration" in files.read_json(run / "task.json")
+    with open(run / "held_out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["text"], row["label"]) for row in rows} <= {("so good so", "O B O"), ("so bad so", "O B O")}
+    assert all(len(row["prediction"].split()) == 3 and 0 < float(row["probability"]) <= 1 for row in rows)
 
 
 def test_a_row_with_any_text_is_kept_as_it_is(tmp_path):
-    texts = ['a "b"', "two\nlines", "tab\t,;", "\ufeffmark", "emoji 👩‍👩‍👧", "[1, 2]", "'", "=1+1", "carriage\rreturn"]
+    texts = ['a "b"', "two\nlines", "tab\t,;", "\ufeffmark", "emoji 👩‍👩‍👧", "[1, 2]", "'", "=1+1", "a\r\nb"]
     rows = [Answered((text, "other"), "no", "yes", np.array([[0.0, 2.0]]), np.array([1])) for text in texts]
     rows += [Answered(("", "dropped"), "no", "yes"), Answered(("a\0b", "dropped"), "no", "yes")]
+    rows += [Answered(("a\rb", "dropped"), "no", "yes")]
     path = held_out.write_held_out(tmp_path, rows)
     found = held_out.held_out_rows(path, 500)
     assert found["text"] == texts and set(found["second_text"]) == {"other"}
