@@ -50,29 +50,28 @@ def main(settings: EvaluationSettings) -> None:
         model = LiteModel(version)
         evaluate_embeddings(settings.model, sets, output_dir, batch_size=settings.batch_size, loaded=model)
         return
-    options, opened = FileOptions.of(settings), open_version(version, settings.batch_size, settings.allow_pickle)
+    options, opened = FileOptions.of(settings), open_version(version, settings.batch_size)
     found = measure(opened, options)
     report_on(opened, found, options.path, settings.output_dir or str(results_folder(folder, settings.data_file)))
     try:
-        loaded = load_exported(read_manifest(version).get("export", {}), settings.allow_pickle)
+        loaded = load_exported(read_manifest(version).get("export", {}))
     except UserError as error:
         print(f"not compared with the model that was exported: {error}")
     else:
         print(nearness(found, measure(evaluated(loaded, loaded.source, settings.batch_size), options))[1])
 
 
-def load_exported(settings: Mapping[str, Any], allow_pickle: bool = False) -> Loaded:
+def load_exported(settings: Mapping[str, Any]) -> Loaded:
     """Loads the model that an export's settings name."""
-    check_model(settings.get("model", ""), allow_pickle)
+    check_model(settings.get("model", ""), settings.get("allow_pickle", False))
     return load(*(settings[name] for name in _LOADED))
 
 
-def open_version(version: Path, batch_size: int = 64, allow_pickle: bool = False) -> Evaluated:
+def open_version(version: Path, batch_size: int = 64) -> Evaluated:
     """Returns a version to evaluate. A SavedModel needs the folder of its model, which has the tokenizer."""
     exported = read_manifest(version).get("export", {})
     if not (version / LITERT).is_file():
-        loaded = load_exported(exported, allow_pickle)
-        return evaluated(_served(version, loaded), str(version), batch_size)
+        return evaluated(_served(version, load_exported(exported)), str(version), batch_size)
     model = LiteModel(version)
     answer, rows = model.description.answer, model.rows
     if answer.kind not in _KINDS or rows is None:

@@ -63,12 +63,12 @@ def lines_of(report: dict[str, Any]) -> Iterator[str]:
     classes, confusion = report.get("classes", {}), report.get("confusion")
     first = max(map(len, ("label", *classes)))
     if 0 < len(classes) <= _MOST_PRINTED:
-        predicted = [f"{name:>6}" for name in classes] if confusion else []
-        yield " ".join([f"{'label':{first}} precision  recall      F1", *[" predicted"] * bool(confusion), *predicted])
-        for place, (name, one) in enumerate(classes.items()):
-            cells = [f"{count:>{max(len(of), 6)}}" for of, count in zip(classes, confusion[place])] if confusion else []
-            shown = [f"{name:{first}}  {one['precision']:8.3f} {one['recall']:7.3f} {one['f1']:7.3f}"]
-            yield " ".join([*shown, *[" " * 10] * bool(confusion), *cells])
+        names = [f"{name:>6}" for name in classes] if confusion else []
+        yield " ".join([f"{'label':{first}} precision  recall      F1", *["  predicted:"] * bool(names), *names])
+        for name, one, row in zip(classes, classes.values(), confusion or [[]] * len(classes)):
+            cells = [f"{count:>{len(of)}}" for of, count in zip(names, row)]
+            shown = f"{name:{first}} {one['precision']:9.3f} {one['recall']:7.3f} {one['f1']:7.3f}"
+            yield " ".join([shown, *[" " * 12] * bool(names), *cells])
     if "ece" in report:
         before = f", before the temperature {report['ece_before']:.3f}" * (report["ece"] != report["ece_before"])
         yield f"calibration error {report['ece']:.3f}{before}"
