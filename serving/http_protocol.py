@@ -104,24 +104,27 @@ class HttpServer:
         self._socket.close()
 
 
-class LongBody(Exception):
-    """A request's body is above the limit."""
+# A client that was refused for the moment may come again after so many seconds.
+RETRY_S = 1
 
 
-class UnknownCoding(Exception):
-    """A request's Content-Encoding is unknown."""
+class Refusal(Exception):
+    """An HTTP error response.
 
+    `code` is machine-readable. `retry_after` is in seconds; None: a retry cannot succeed.
+    """
 
-class BrokenBody(Exception):
-    """A compressed body is damaged or incomplete."""
+    def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
+        # A quoted header may hold bytes that are no UTF-8.
+        message = message.encode(errors="replace").decode()
+        super().__init__(message)
+        self.status, self.message, self.code, self.retry_after = status, message, code, retry_after
 
 
 def inflated(body: bytes, coding: str, limit: int) -> bytes:
     """Returns a decompressed body; `coding` is its Content-Encoding.
 
-    Raises:
-        BrokenBody, UnknownCoding.
-        LongBody: More than `limit` bytes.
+    Raises Refusal if the coding is unknown, the body is damaged, or has more than `limit` bytes.
 
     >>> inflated(zlib.compress(b"a text"), "deflate", limit=6)
     b'a text'
@@ -139,20 +142,17 @@ def inflated(body: bytes, coding: str, limit: int) -> bytes:
             if not inflate.eof and len(found) <= limit:
                 raise EOFError("it breaks off")
         else:
-            raise UnknownCoding(coding)
+            message = f"Content-Encoding '{coding[:50]}' is not known; send gzip, deflate, or the body as it is"
+            raise Refusal(415, message, "unsupported_media_type")
     except (OSError, EOFError, zlib.error) as error:
-        raise BrokenBody(str(error)) from error
+        raise Refusal(400, f"the compressed body cannot be read: {error}") from error
     if len(found) > limit:
-        raise LongBody
+        raise _long_body(limit)
     return found
 
 
-class NoRoom(Exception):
-    """The bodies and answers of all requests together exceed their limit."""
-
-
-class LongAnswer(Exception):
-    """A request's answer alone exceeds the limit of all."""
+def _long_body(limit: int) -> Refusal:
+    return Refusal(413, f"the body is over the {limit} bytes of this server", "too_large")
 
 
 class Room:
@@ -188,25 +188,26 @@ class Share:
         self._room, self.size, self.answer = room, 0, 0
 
     def take(self, size: int) -> None:
-        """Takes `size` more bytes; raises NoRoom, and takes none, if they do not fit."""
+        """Takes `size` more bytes; raises Refusal, and takes none, if they do not fit."""
         room = self._room
         if size > 0 and room.held > self.size and room.held + size > room.limit:
-            raise NoRoom
+            message = "the bodies and answers of other requests fill the memory they may take"
+            raise Refusal(429, message, "overloaded", RETRY_S)
         room.held += size
         self.size += size
 
     def take_answer(self, size: int) -> None:
         """Takes `size` more bytes for the answer; if they do not fit, releases those of before.
 
-        Raises:
-            LongAnswer: The answer alone is too large.
-            NoRoom: As in `take`.
+        Raises Refusal as `take`, or if the answer alone is too large.
         """
+        limit = self._room.limit
         try:
-            if self.answer + size > self._room.limit:
-                raise LongAnswer
+            if self.answer + size > limit:
+                message = f"the answer takes more than the {limit} bytes of this server; send fewer or shorter texts"
+                raise Refusal(413, message, "too_large")
             self.take(size)
-        except (LongAnswer, NoRoom):
+        except Refusal:
             # At once, so that not all answers of this moment fail.
             size = -self.answer
             self.take(size)
@@ -220,12 +221,11 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
 
     Raises:
         ConnectionError: The client disconnects.
-        LongBody: The body is above the limit.
-        NoRoom: From `share`.
+        Refusal: The body is above the limit, or does not fit into `share`.
         TimeoutError: Nothing arrived for RECEIVE_SECONDS.
     """
     # Not a list: a slow client could send each byte as a chunk of its own.
-    body, size, more, has_room = bytearray(), 0, True, True
+    body, size, more, refusal = bytearray(), 0, True, None
     while more:
         async with asyncio.timeout(RECEIVE_SECONDS):
             message = await receive()
@@ -236,16 +236,16 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
         size += len(chunk)
         more = message.get("more_body", False)
         try:
-            if share is not None and has_room:
+            if share is not None and refusal is None:
                 share.take(len(chunk))
-        except NoRoom:
-            has_room = False
-        if max(size, announced) > limit or not has_room:
+        except Refusal as error:
+            refusal = error
+        if max(size, announced) > limit:
+            refusal = _long_body(limit)
+        if refusal is not None:
             body.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
-    if max(size, announced) > limit:
-        raise LongBody
-    if not has_room:
-        raise NoRoom
+    if refusal is not None:
+        raise refusal
     return bytes(body)
 
 

@@ -147,14 +147,13 @@ def test_a_road_that_was_interrupted_goes_on(clone, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--corpus=nowhere/*.txt"], "error: corpus 'nowhere/*.txt' matches no file"),
         (["--output_dir=/proc/nowhere"], "error: cannot write to output folder '/proc/nowhere'"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, arguments, message):
-    process = quickstart(tmp_path / "road", *arguments)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert output.startswith(message) and output.count("\n") == 1
+def test_bad_input_is_one_line(run_module, tmp_path, arguments, message):
+    done = run_module("scripts.quickstart", *flags(tmp_path / "road"), *arguments, without_tensorflow=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == 1

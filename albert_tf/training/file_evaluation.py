@@ -16,6 +16,7 @@ from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import THRESHOLD, MultilabelTask
 from albert_tf.tasks.own_data import file_task
 from albert_tf.tasks.pairs import PairsTask, measured_pairs
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.resolving import open_labelled_file
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import FileOptions
@@ -23,10 +24,8 @@ from albert_tf.tasks.tables.held_out import trained_on
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_scores
 from albert_tf.training.figures import figures_of, lines_of
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
-from tfrecords.answers.texts import TextModel
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.texts import TextModel, truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 

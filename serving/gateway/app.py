@@ -19,25 +19,14 @@ from serving.access_log import AccessLog
 from serving.client import Connection, ServingError
 from serving.client.errors import UnreadableAnswer
 from serving.gateway import telemetry
-from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
+from serving.gateway.errors import from_server
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes.bodies import decoded, read_values
 from serving.gateway.routes.table import ROUTES, Route
 from serving.gateway.service import Answer, Call, Service
 from serving.gateway.settings import GatewayOptions, listed
-from serving.http_protocol import (
-    BrokenBody,
-    HttpServer,
-    LongAnswer,
-    LongBody,
-    NoRoom,
-    Room,
-    Share,
-    UnknownCoding,
-    inflated,
-    read_body,
-)
+from serving.http_protocol import HttpServer, Refusal, Room, Share, inflated, read_body
 from serving.wire.request_id import HEADER, current, request_id
 from tfrecords.base.errors import UserError
 
@@ -126,9 +115,8 @@ class _Endpoint:
             address = f"{scope['scheme']}://{headers.get('host') or 'HOST:PORT'}{self._gateway.options.root_path}"
             return self._page.draw(call.service, address=address, **scope["path_params"])
         body = read_values(decoded(await self._body(headers, receive, call)), self._route.body)
-        with telemetry.request_span(self._path, headers) as call.trace:
-            answer = await _unless_gone(call.answered(self._route.handler, body), receive)
-            return Reply(_encoded(answer, call.share))
+        answer = await _unless_gone(call.answered(self._route.handler, body), receive)
+        return Reply(_encoded(answer, call.share))
 
     async def _body(self, headers: dict[str, str], receive, call: Call) -> bytes:
         announced, limit = headers.get("content-length", "0"), self._gateway.options.max_body_bytes
@@ -152,26 +140,11 @@ class _Endpoint:
         return Reply(_error(self._family, refusal), status=refusal.status, headers=tuple(headers.items()))
 
     def _refusal(self, error: Exception) -> Refusal:
-        options = self._gateway.options
         match error:
             case Refusal():
                 return error
             case ServingError() | UnreadableAnswer():
                 return from_server(error)
-            case LongBody():
-                return Refusal(413, f"the body is over the {options.max_body_bytes} bytes of this gateway", "too_large")
-            case UnknownCoding():
-                message = f"Content-Encoding '{str(error)[:50]}' is not known; send gzip, deflate, or the body as it is"
-                return Refusal(415, message, "unsupported_media_type")
-            case BrokenBody():
-                return bad_request(f"the compressed body cannot be read: {error}")
-            case LongAnswer():
-                limit = f"{options.max_held_bytes} bytes of this gateway"
-                message = f"the answer takes more than the {limit}; send fewer or shorter texts"
-                return Refusal(413, message, "too_large")
-            case NoRoom():
-                message = "the bodies and answers of other requests fill the memory they may take"
-                return Refusal(429, message, "overloaded", RETRY_S)
             case TimeoutError():
                 return Refusal(504, "the request took longer than the time limit", "timeout")
         _LOG.error("%s, request %s", self._path, current(), exc_info=error)
@@ -284,8 +257,8 @@ class GatewayServer(HttpServer):
             raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
 
     def run(self) -> None:
-        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
-        signal.signal(signal.SIGHUP, lambda *_: self.gateway.log.reopen())
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP, as of logrotate, does nothing."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()

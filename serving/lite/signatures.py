@@ -12,9 +12,8 @@ from serving.lite.rows import Row
 from serving.lite.spans import span_outputs
 from serving.lite.texts import TextRows
 from serving.wire.protos import Example
-from tfrecords.answers.edges import edges
 from tfrecords.answers.numbers import softmax, tag_of_cut
-from tfrecords.answers.spans import IMPOSSIBLE, null_scores
+from tfrecords.answers.spans import IMPOSSIBLE, edges, null_scores
 from tfrecords.answers.texts import prompt_of
 from tfrecords.base.errors import UserError
 

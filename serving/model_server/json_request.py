@@ -168,34 +168,33 @@ def _row_inputs(rows: list, infos: TensorInfos) -> dict[str, np.ndarray]:
     only = min(infos)
     if type(rows[0]) is not dict and len(infos) > 1:
         raise _needs_names("instances is a plain list, but expecting list of objects")
-    objects = _is_plain_object(rows[0])
+    objects, said = _is_plain_object(rows[0]), ""
     try:
         columns = {name: [row[name] for row in rows] for name in infos} if objects else {only: rows}
         if not objects or all(_is_plain_object(row) and len(row) == len(infos) for row in rows):
             return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
-    except (StatusError, KeyError, TypeError):
-        pass
-    # Something is wrong, and the first wrong row is named.
+    except (StatusError, KeyError, TypeError) as error:
+        said = str(error)
+    raise invalid_argument(next(_wrong_rows(rows, infos, objects), said))
+
+
+def _wrong_rows(rows: list, infos: TensorInfos, objects: bool) -> Iterator[str]:
+    """Yields a sentence on the first wrong row; what follows it means nothing."""
     shapes: dict[str, list[int]] = {}
+    expected, got = ("object", "list") if objects else ("value/list", "object")
     for index, row in enumerate(rows):
+        this = f"Failed to process element: {index} of 'instances' list."
         if objects != _is_plain_object(row):
-            expected, got = ("object", "list") if objects else ("value/list", "object")
-            raise invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
-        complaint = ""
+            yield f"Expecting {expected} but got {got} at item {index} of input list"
         if objects and row.keys() != infos.keys():
-            complaint = f"JSON object: {_shown(row)} keys must be equal to: {','.join(sorted(infos))}"
-        for name, value in () if complaint else (row if objects else {only: row}).items():
+            yield f"{this} JSON object: {_shown(row)} keys must be equal to: {','.join(sorted(infos))}"
+        for name, value in row.items() if objects else [(min(infos), row)]:
             try:
                 shape = list(_dense(name, value, infos[name].dtype).shape)
-                if shape != (expected := shapes.setdefault(name, shape)):
-                    complaint = f"Expecting shape {expected} but got: {shape}".replace(", ", ",")
             except StatusError as error:
-                complaint = f"Error: {error}"
-            if complaint:
-                break
-        if complaint:
-            raise invalid_argument(f"Failed to process element: {index} of 'instances' list. {complaint}")
-    raise AssertionError("rows of one shape make a tensor")
+                yield f"{this} Error: {error}"
+            if shape != (first := shapes.setdefault(name, shape)):
+                yield f"{this} Expecting shape {first} but got: {shape}".replace(", ", ",")
 
 
 def _needs_names(complaint: str) -> StatusError:

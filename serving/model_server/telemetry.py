@@ -58,23 +58,8 @@ TOKENS = {name: _counter(f"{_OWN}/{name}", "model_name") for name in COUNTS}
 TEXT_INPUTS = _counter(f"{_OWN}/text_inputs", "model_name")
 TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
 
-_served: set[str] = set()
-
-
-def add_model(name: str) -> None:
-    """Counts requests for this model under its name from now on."""
-    _served.add(name)
-
-
-def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-    """Counts a request; if OK, records its latency.
-
-    Unknown models share the empty name, so that clients cannot create endless series.
-    """
-    model = model if model in _served else ""
-    REQUEST_COUNT.labels(model, status).inc()
-    if status == "OK":
-        REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
+# Models whose requests count under their names.
+served: set[str] = set()
 
 
 def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
@@ -98,9 +83,20 @@ def exposition() -> str:
 
 
 class RequestLog(AccessLog):
-    """The access log of requests."""
+    """Counts requests, and writes a line for each."""
 
-    def add(self, entrypoint: str, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str) -> None:
+    def add(
+        self, entrypoint: str, api: str | None, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str
+    ) -> None:
+        """Writes a line; unless `api` is None, counts the request and, if OK, records its latency.
+
+        Unknown models share the empty name, so that clients cannot create endless series.
+        """
+        if api is not None:
+            model = spec.name if spec.name in served else ""
+            REQUEST_COUNT.labels(model, status).inc()
+            if status == "OK":
+                REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
         self.write(
             request_id=request_id,
             entrypoint=entrypoint,

@@ -32,7 +32,7 @@ MODELS = {
 def models(make_model, tokenizer, made_once):  # noqa: F811
     """The base paths of the models by their names."""
 
-    def export(folder: Path) -> None:
+    def export(folder):
         for number, (name, (head, task, settings)) in enumerate(MODELS.items()):
             model = make_model(head, seed=number)
             (folder / name).mkdir()

@@ -28,14 +28,14 @@ def run(*command, **options):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
 
 
-def found(program: str) -> str:
+def found(program):
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"there is no {program} on the PATH")
     return path
 
 
-def installed(done: subprocess.CompletedProcess) -> None:
+def installed(done):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -80,7 +80,7 @@ def lines(servers, request):
     where = WHERE | vars(servers)
 
     @functools.cache
-    def of(name: str) -> dict[str, dict]:
+    def of(name):
         client, programs = CLIENT[name], [row.program for row in ROWS if row.client == name]
         given = json.dumps(where)
         if client.language == "JavaScript":

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from serving import http_protocol
-from serving.http_protocol import HttpServer, LongAnswer, NoRoom, Room, read_body
+from serving.http_protocol import HttpServer, Refusal, Room, read_body
 
 LARGE = 2**24
 
@@ -154,10 +154,10 @@ def test_an_answer_that_does_not_fit_makes_way_for_the_others():
     with room.share() as one, room.share() as other:
         one.take_answer(6)
         other.take_answer(4)
-        with pytest.raises(NoRoom):
+        with pytest.raises(Refusal, match="fill the memory"):
             one.take_answer(1)
         other.take_answer(5)
         assert room.held == 9
-        with pytest.raises(LongAnswer):
+        with pytest.raises(Refusal, match="more than the 10 bytes"):
             other.take_answer(2)
         assert room.held == 0

@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError
 from serving.model_server.versions import saved_model
+from serving.model_server.versions.manager import Servable
 from serving.model_server.versions.saved_model import SavedModel
-from serving.model_server.versions.servable import Servable
 from tests.serving.model_server.conftest import predict_request
 from tests.serving.model_server.models import edited
 
