@@ -85,6 +85,25 @@ def running_gateway(target, model, folder, port, *flags):
         yield url
 
 
+# Neither of them can be imported.
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_text", "keras", "numba", "albert_tf"))
+"""
+
+
+@contextlib.contextmanager
+def running_light_server(models, name, folder):
+    """The light server of LiteRT versions with its gateway, without TensorFlow; yields its ports by flag."""
+    ports = {flag: free_port() for flag in ("port", "grpc_port", "rest_api_port")}
+    command = [sys.executable, "-c", f"{WITHOUT_TENSORFLOW}\nfrom serving.lite.start import run\nrun()"]
+    command += [f"--folder={models}", f"--name={name}", *(f"--{flag}={port}" for flag, port in ports.items())]
+    log, url = folder / "light.log", f"http://127.0.0.1:{ports['port']}"
+    with _running(command, log) as process:
+        _wait(process, log, {name: lambda: _is_healthy(url)})
+        yield ports
+
+
 @contextlib.contextmanager
 def _running(command, log):
     with contextlib.ExitStack() as stack:
