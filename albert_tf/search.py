@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import VECTORS
-from albert_tf.embeddings.index_files import saved_source
+from albert_tf.embeddings.index import saved_source
 from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.folders import SUFFIXES
 from albert_tf.tasks.tables.values import text_of
@@ -19,7 +19,7 @@ from albert_tf.trainer_settings import Applied
 from tfrecords.answers.texts import TextModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.tables import PARQUET, find_column, read_lines, read_table
 from tfrecords.base.text_files import ending
 
@@ -28,18 +28,9 @@ Row = tuple[str, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(
-    Applied, defaults={"model": "", "batch_size": 32}, meanings={"model": "the one that built the index"}
-):
-    """The command's flags."""
+class Building(CheckedSettings, only="text_file"):
+    """Settings of an index to build."""
 
-    groups: ClassVar[dict[str, str]] = {
-        "Index": "index_dir model",
-        "Build": "text_file text_column keep vectors batch_size",
-        "Ask": "query top exact",
-    }
-
-    index_dir: str = setting(help="folder of the index")
     text_file: str = setting("", help="texts to index: .txt with a text a line, .csv, .tsv, JSON lines or .parquet")
     text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
     keep: str = setting(
@@ -50,12 +41,37 @@ class SearchSettings(
         help="format of the vectors in memory; the best of int8 ones are compared again in float32",
         choices=VECTORS,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asking(CheckedSettings, only="query"):
+    """Settings of a search."""
+
     query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
     top: int = setting(10, help="texts to print for each query", at_least=1)
     exact: bool = setting(
         False,
         help="compare the query with every text in float32: slower with many texts, and finds the nearest for sure",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings(
+    Asking,
+    Building,
+    Applied,
+    defaults={"model": "", "batch_size": 32},
+    meanings={"model": "the one that built the index"},
+):
+    """The command's flags."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Index": "index_dir model",
+        "Build": "text_file text_column keep vectors batch_size",
+        "Ask": "query top exact",
+    }
+
+    index_dir: str = setting(help="folder of the index")
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,10 +81,6 @@ class SearchSettings(
             raise UserError("--query= is empty; give a text to search for")
         if self.text_file and not self.model:
             raise UserError("--text_file needs --model=..., the embedder that builds the index")
-        if not self.text_file and (given := self.given(("text_column", "keep", "vectors"))):
-            raise UserError(f"{given} is for --text_file; leave it out")
-        if not self.query and (given := self.given(("top", "exact"))):
-            raise UserError(f"{given} is for --query; leave it out")
 
 
 def main(settings: SearchSettings) -> None:

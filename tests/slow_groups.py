@@ -30,7 +30,7 @@ GROUPS = {
 }
 
 
-def group_of(item) -> str:
+def group_of(item):
     """Returns the group of a slow test."""
     marked = [name for marker in item.iter_markers("slow") for name in marker.args]
     if marked:

@@ -22,11 +22,11 @@ KIT = ("wire", "client", "model_server", "benchmark", "gateway", "score", "http_
 
 
 @pytest.fixture(scope="module")
-def sources() -> Sources:
+def sources():
     return Sources(ROOT)
 
 
-def room(path: str) -> str:
+def room(path):
     return path.split("/")[0]
 
 
@@ -102,7 +102,7 @@ def test_what_is_imported_at_load_is_declared(sources):
         assert package_of(name) in {package_of(line) for line in importlib.metadata.requires(giver)}
 
 
-def package_of(requirement: str) -> str:
+def package_of(requirement):
     return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
 
 
@@ -131,7 +131,7 @@ def test_no_private_name_crosses_a_file(sources):
     assert private == []
 
 
-def _modules(source, sources) -> set[str]:
+def _modules(source, sources):
     """The local names of modules of this repository that a file imports whole."""
     nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom) and node.module]
     return {
@@ -157,7 +157,7 @@ def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
     assert results.attempted and not results.failed
 
 
-def commands(sources, *folders) -> set[str]:
+def commands(sources, *folders):
     """The files that do something when they are run; not those that are another command's process, without a `run`."""
     guard = "__name__ == '__main__'"
     guarded = {

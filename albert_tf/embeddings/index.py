@@ -14,13 +14,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.choices import VECTORS
-from albert_tf.embeddings.index_files import ABOUT, about_index
 from tfrecords.answers.numbers import similarity, unit
 from tfrecords.answers.texts import TextModel
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
 from tfrecords.base.errors import UserError, check_counts, check_libraries
 from tfrecords.base.script import progress_bar
+
+ABOUT = "index.json"
+_SAID = {"model", "source", "texts", "vectors", "has_graph", "files_sha256"}
+
+
+def about_index(folder: Path) -> dict[str, Any]:
+    """Returns the description of a finished index; {} if there is none."""
+    path = folder / ABOUT
+    about = files.read_json(path) if path.is_file() else {}
+    if not isinstance(about, dict) or (about and not about.keys() >= _SAID):
+        raise UserError(f"'{path}' describes no index; remove it, and build the index anew")
+    return about
+
+
+def saved_source(folder: str) -> str:
+    """Returns the name of the model that built a saved index; raises UserError if unknown."""
+    if not (about := about_index(Path(folder))):
+        raise UserError(f"--index_dir={folder} holds no finished index; build it by --model=... and --text_file=...")
+    if not about["source"]:
+        raise UserError(f"--index_dir={folder} was built by a model in memory; save that, and give it by --model=...")
+    return about["source"]
+
 
 # Up to here a product with all vectors takes a few milliseconds.
 EXACT_UP_TO = 20_000

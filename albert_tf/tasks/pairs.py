@@ -13,12 +13,13 @@ from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.tasks.metrics import spearman
+from albert_tf.tasks.metrics import of_ranks, spearman
+from albert_tf.tasks.prediction import padding
 from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import ROLES, FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
-from albert_tf.training.loop.batches import batches_per_epoch, epoch_order, padding
+from albert_tf.training.loop.batches import batches_per_epoch, epoch_order
 from tfrecords.answers.numbers import unit
 from tfrecords.answers.texts import prompt_name_of
 from tfrecords.base.columns import items, strings
@@ -246,8 +247,7 @@ class PairsTask(StreamedTask):
             return {
                 "cosine": float(np.mean(np.sum(vectors * unit(rows.values[TARGETS].reshape(vectors.shape)), axis=-1)))
             }
-        ranks = ranks_of(vectors, keys_of(examples))
-        return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
+        return of_ranks(ranks_of(vectors, keys_of(examples)))
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]

@@ -16,7 +16,7 @@ from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host, side_by_side
 from albert_tf.tasks.tables.folders import find_tables
 from albert_tf.tasks.task import Hyperparameters, Task
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.texts import Truncation
 from tfrecords.base import files
 from tfrecords.base.tables import DataRow, read_json_lines, write_table
 from tfrecords.reading.framing import Framer, encode

@@ -20,7 +20,7 @@ from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
 from albert_tf.tasks.task import Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TableTask
 from tfrecords.answers.numbers import tag_answers
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.texts import Truncation
 from tfrecords.base import files
 from tfrecords.base.tables import DataRow, Table
 from tfrecords.reading.framing import Framer, encode

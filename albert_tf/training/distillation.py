@@ -9,8 +9,8 @@ from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.loading.hub import find_model
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.models.base import share_of_batch
 from albert_tf.models.classifiers import AlbertRegressor
-from albert_tf.models.whole_batch import share_of_batch
 from albert_tf.training.start import check_length
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer

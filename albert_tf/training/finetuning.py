@@ -10,17 +10,17 @@ import keras
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_line
-from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.loop import run_folder
-from albert_tf.training.loop.batches import predict, reader
+from albert_tf.training.loop.batches import reader
 from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -143,6 +143,8 @@ class Finetuning(Training):
         # Metrics and losses make their variables here, outside the steps' graphs.
         model._symbolic_build(data_batch=self.inputs.train.batch([0], settings.max_seq_length))
         if settings.teacher and settings.task != "pairs":
+            from albert_tf.training.distillation import distil, load_teacher
+
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
             distil(model, teacher, settings.distillation_weight)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import keras
 
-from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.config import AlbertConfig, read_config
 from albert_tf.config.extension import begins_plain
@@ -100,6 +99,8 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
         )
     if not difference(records, start.tokenizer):
         return start
+    from albert_tf.checkpoints.resizing import keep_pieces
+
     carried = carry_over(records, start.tokenizer)
     model = keep_pieces(start.model, carried.ids, carried.row_splits)
     return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")

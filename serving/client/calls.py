@@ -16,7 +16,7 @@ from serving.client.messages import Arrays, Signature, VersionStatus, read_metad
 from serving.wire import protos
 from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
-from tfrecords.base.columns import items, strings
+from tfrecords.base.columns import batches, items, strings
 from tfrecords.base.errors import UserError
 
 # Limits for a request in parts. A part is sent again if its server lacks the version that answered the first part:
@@ -254,7 +254,7 @@ class ClientBase:
     async def _by_length(
         self, rows: list, batch_size: int | None, inputs: Callable, outputs: Sequence[str], timeout_s: float | None
     ) -> Arrays:
-        numbers = list(messages.batches([len(row) for row in rows], max_rows=batch_size))
+        numbers = list(batches([len(row) for row in rows], max_rows=batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
             signature = self.signature_in(signatures)
@@ -351,7 +351,7 @@ class ClientBase:
                 raise UserError(f"model '{self.model}' gives no {_GIVEN[kind]}; its signatures are {names}")
             encoded = tasks.encode_rows(rows, len(task.inputs))
             sizes = [tasks.estimated_tokens(row) for row in encoded]
-            numbers = list(messages.batches(sizes, max_batch_tokens, messages.MAX_ROWS))
+            numbers = list(batches(sizes, max_batch_tokens, messages.MAX_ROWS))
             asked = task.asked_with(**options)
             calls = [asked.columns([encoded[i] for i in batch]) for batch in numbers]
             return _Calls(numbers, calls, task.outputs, asked.signature)

@@ -11,8 +11,7 @@ from serving.exportable.inputs import ExportSignature, InputFormat, Tensors, spe
 from serving.exportable.samples import as_array, model_features
 from serving.inference.layers import ExportedNorm, arrays
 from serving.lite.description import Answer
-from tfrecords.answers.edges import edge_pattern
-from tfrecords.answers.spans import IMPOSSIBLE
+from tfrecords.answers.spans import IMPOSSIBLE, edge_pattern
 from tfrecords.reading.framing import TokenBatch, encode
 
 

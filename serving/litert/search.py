@@ -1,6 +1,6 @@
 """The command `albert-tf search` with a LiteRT version as --model."""
 
-from albert_tf.embeddings.index_files import saved_source
+from albert_tf.embeddings.index import saved_source
 from albert_tf.search import SearchSettings, build_or_search, read_rows
 from serving.lite import LiteModel
 from tfrecords.base.script import run_main

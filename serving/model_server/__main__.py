@@ -12,9 +12,9 @@ from importlib import metadata
 
 from serving.model_server import flags
 from tfrecords.base.errors import UserError
-from tfrecords.base.help_text import help_text
 from tfrecords.base.machine.cpu import limited_cores
 from tfrecords.base.script import command_name, leave_a_closed_pipe
+from tfrecords.base.settings import help_text
 
 _FAILED = 255
 # The release whose contract is kept, in the words and the form of the real server.

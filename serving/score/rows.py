@@ -16,7 +16,7 @@ import msgspec
 
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.base.patterns import matches, patterns_of
+from tfrecords.base.files import matches, patterns_of
 from tfrecords.base.tables import ENDINGS, find_column, read_table
 from tfrecords.base.text_files import TABLES, check_text, ending, is_gzipped, is_json_lines, read_head, refuse_table
 

@@ -9,9 +9,9 @@ import albert_tf
 from albert_tf import open_index, search
 from albert_tf.embeddings import index as indices
 from albert_tf.embeddings.index import Index, index_folder
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 from tfrecords.answers.numbers import unit
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -21,7 +21,7 @@ CONTEXTS = [b"the cat sat on the mat. " * 12, b"paris is the capital of france",
 _IMPOSSIBLE = -1e3
 
 
-def answers_of(folder: Path) -> dict[str, Any]:
+def answers_of(folder):
     """Returns the outputs of a version's signature by text as lists."""
     model = LiteModel(folder)
     values: dict[str, Any] = {"text": TEXTS, "first": TEXTS, "second": TEXTS[::-1], "question": TEXTS}
@@ -36,7 +36,7 @@ def answers_of(folder: Path) -> dict[str, Any]:
     return {name: values.tolist() for name, values in found.items()} | {"tolerance": model.description.tolerance}
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any]) -> dict[str, float]:
+def differences(expected, found):
     """Returns how far each output is, by which part of the tolerance; infinity where texts or sizes are others."""
     far = {}
     for name, values in expected.items():
@@ -50,7 +50,7 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> dict[str, fl
     return far
 
 
-def main() -> int:
+def main():
     """Returns the status of the command."""
     answers = {folder.name: answers_of(folder) for folder in sorted(Path(sys.argv[1]).iterdir())}
     # Texts are bytes up to here.

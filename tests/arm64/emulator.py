@@ -6,8 +6,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +24,7 @@ CPU revision\t: 1
 """
 
 
-def emulated_python(folder: Path) -> list[str]:
+def emulated_python(folder):
     """Returns the command of a Python for ARM64 that has PACKAGES; skips the test where it cannot be made."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip(f"emulates ARM64 on x86-64 under Linux, and this is {sys.platform} on {platform.machine()}")
@@ -50,7 +48,7 @@ def emulated_python(folder: Path) -> list[str]:
     return [str(emulators[0]), "-cpu", "neoverse-n1", "-L", str(system), str(pythons[0])]
 
 
-def _unpack(architecture: str, packages: Sequence[str], target: Path) -> None:
+def _unpack(architecture, packages, target):
     """Unpacks Debian's packages with all that they need; the machine's own system stays as it is."""
     apt = target.with_suffix(".apt")
     for name in ("state/lists/partial", "cache/archives/partial"):
@@ -60,7 +58,7 @@ def _unpack(architecture: str, packages: Sequence[str], target: Path) -> None:
         "Dir::State": apt / "state", "Dir::State::status": apt / "status", "Dir::Cache": apt / "cache",
         "APT::Architecture": architecture, "APT::Architectures": architecture, "APT::Install-Recommends": 0,
         "APT::Sandbox::User": os.environ.get("USER", "root"), "pkgCacheGen::Essential": "none",
-        "Acquire::Retries": 2,
+        "Acquire::Retries": 2
     }  # fmt: skip
     command = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
     _run([*command, "update"])
@@ -70,7 +68,7 @@ def _unpack(architecture: str, packages: Sequence[str], target: Path) -> None:
         _run(["dpkg-deb", "-x", str(package), str(target)])
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
     if done.returncode:
         pytest.skip(f"{' '.join(command[:1])}: {(done.stderr.strip().splitlines() or ['no word'])[-1]}")

@@ -62,7 +62,7 @@ def folder(make_model, tokenizer_of, tmp_path_factory):  # noqa: F811
     return base
 
 
-def asked(base: Path, python: list[str], packages: Path | str = "") -> str:
+def asked(base, python, packages=""):
     environment = os.environ | {"PYTHONPATH": f"{packages}:{ROOT}".strip(":")}
     command = [*python, "-m", "tests.arm64.ask", str(base / "versions")]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1500)

@@ -18,18 +18,18 @@ MACHINE = {
 }
 
 
-def figures(model: str, variant: str, milliseconds: float) -> dict:
+def figures(model, variant, milliseconds):
     point = {"in_process_ms": milliseconds, "grpc_ms": milliseconds + 1, "grpc_p90_ms": None}
     rows = {"in_process_rows_per_second": 3000 / milliseconds, "grpc_rows_per_second": 2000 / milliseconds}
     return {
         "model": model, "variant": variant, "environment": MACHINE, "mixed": rows, "parameters": 12e6, "gflop": 22.0,
         "megabytes": 47.0, "resident_mb": 90.0, "load_and_first_call_seconds": 1.5,
-        "lengths": {"12": point | rows, "128": point | rows},
+        "lengths": {"12": point | rows, "128": point | rows}
     }  # fmt: skip
 
 
 @pytest.fixture
-def measured() -> list[dict]:
+def measured():
     times = {
         "bert_base_uncased": (120.0, 70.0, 40.0),
         "albert_tiny": (8.0, 5.0, 4.0),

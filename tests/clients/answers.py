@@ -25,16 +25,16 @@ def unit(vectors):
 class Answers:
     """The answers by the names of OUTCOMES."""
 
-    def __init__(self, server: str):
+    def __init__(self, server):
         self._server = server
         self._made = {}
 
-    def __getitem__(self, outcome: str):
+    def __getitem__(self, outcome):
         if outcome not in self._made:
             self._made[outcome] = getattr(self, "_" + outcome.replace(" ", "_"))()
         return self._made[outcome]
 
-    def _asked(self, model: str, signature: str = "serving_default", **inputs):
+    def _asked(self, model, signature="serving_default", **inputs):
         with Client(self._server, model, signature=signature) as client:
             return client.predict({name: np.array(values, object) for name, values in inputs.items()})
 
@@ -99,7 +99,7 @@ class Answers:
         return ["AVAILABLE"]
 
 
-def same(found, expected, tolerance: float = 2e-5) -> bool:
+def same(found, expected, tolerance=2e-5):
     """Whether two answers are equal, numbers up to rounding."""
     if isinstance(expected, str):
         return found == expected

@@ -84,5 +84,5 @@ ROWS = (
     Row("openai (JavaScript)", "openaiMany", "the same, 2,048 texts", "many vectors"),
     Row("openai (JavaScript)", "openaiIds", "token ids", refused=_IDS, why=_SEND_TEXT),
     Row("curl", "curl_gateway", "`--http2`, POST to the gateway", "vectors"),
-    Row("curl", "curl_rest", "`--http2`, POST to REST of the model server", "vectors"),
+    Row("curl", "curl_rest", "`--http2`, POST to REST of the model server", "vectors")
 )  # fmt: skip

@@ -29,11 +29,11 @@ ADDED = {
     "albert_tf.run_finetuning": [*STEPS, "--other_tokenizer"],
     "albert_tf.run_evaluation": [],
     "albert_tf.compress": ["--train_batch_size=4", "--held_out_rows=16", "--lora_rank=2"],
-    "serving.benchmark": ["--warmup_seconds=0.1"],
+    "serving.benchmark": ["--warmup_seconds=0.1"]
 }  # fmt: skip
 
 
-def small(arguments: list[str]) -> list[str]:
+def small(arguments):
     """Returns the arguments of python with smaller values.
 
     >>> small(["-m", "serving.benchmark", "--seconds=3"])

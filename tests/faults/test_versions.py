@@ -42,18 +42,18 @@ def test_damaged_versions_disturb_no_request_and_the_next_whole_one_is_loaded(st
     counts.check_all_answered()
 
 
-def _damaged(path) -> None:
+def _damaged(path):
     content = bytearray((path / "saved_model.pb").read_bytes())
     content[: len(content) // 2] = b"\xff" * (len(content) // 2)
     (path / "saved_model.pb").write_bytes(content)
 
 
-def _cut(path) -> None:
+def _cut(path):
     content = (path / "saved_model.pb").read_bytes()
     (path / "saved_model.pb").write_bytes(content[: len(content) // 2])
 
 
-def _emptied(path) -> None:
+def _emptied(path):
     shutil.rmtree(path)
     path.mkdir()
 

@@ -9,7 +9,7 @@ from pydoc_data.topics import topics as help_topics
 import pytest
 
 from scripts import quickstart
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.corpus import read_documents
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_the_stages_are_those_of_the_documented_road(listed):
     shown = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide/pretrain.md"))
     assert modules == [
         "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "albert_tf.run_pretraining",
-        "albert_tf.run_evaluation", "serving.export", "serving.export",
+        "albert_tf.run_evaluation", "serving.export", "serving.export", "serving.export",
     ]  # fmt: skip
     assert all(f"python -m {module} " in shown for module in modules)
 
@@ -72,7 +72,7 @@ def test_a_folder_of_other_text_settings_or_files_is_refused_and_stays(tmp_path,
     if change == "text":
         text.write_text("\n\n".join(["Other. Text."] * 10))
     before = {path: path.read_text() for path in out.iterdir()}
-    with pytest.raises(UserError, match="choose another --output_dir"):
+    with refused("choose another --output_dir"):
         quickstart.start_folder(arguments(out, text, steps=8 if change == "steps" else 9))
     assert {path: path.read_text() for path in out.iterdir()} == before
 
@@ -107,7 +107,7 @@ def test_a_port_in_use_is_refused_before_anything_runs(tmp_path, monkeypatch):
         port = taken.getsockname()[1]
         for mode in ([], ["--pretrained"]):
             monkeypatch.setattr(sys, "argv", ["quickstart", f"--port={port}", f"--output_dir={tmp_path}/q", *mode])
-            with pytest.raises(UserError, match=f"--port={port} cannot be used: .*; choose another"):
+            with refused(f"--port={port} cannot be used: .*; choose another"):
                 quickstart.main()
     assert not (tmp_path / "q").exists()
 

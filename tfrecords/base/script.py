@@ -19,10 +19,9 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.help_text import help_text
 from tfrecords.base.machine.cpu import limited_cores
 from tfrecords.base.machine.started import insist_when_interrupted, is_interruption, stop_insisting
-from tfrecords.base.settings import define_flags, former, read_flags
+from tfrecords.base.settings import define_flags, former, help_text, read_flags
 from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.

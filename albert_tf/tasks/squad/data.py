@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +12,6 @@ from albert_tf.tasks.tables.values import LARGEST
 from tfrecords.base import files
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 # The largest files of questions have some hundred megabytes.
 _MOST_BYTES = 2**30
@@ -118,21 +116,14 @@ def read_json(path: str | os.PathLike) -> Any:
     """Reads a JSON file, gzipped or not."""
     path = Path(path)
     try:
-        text = data = files.read_limited(path, _MOST_BYTES)
+        data = files.read_limited(path, _MOST_BYTES)
         if data.startswith(b"\x1f\x8b"):
-            text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise UserError(f"'{path}' unpacks to more than {_MOST_BYTES:,} bytes; split it")
-        return json.loads(text.decode("utf-8-sig"))
-    except UserError:
-        raise
-    except UnicodeDecodeError as error:
-        kind = foreign_kind(text[:HEAD_BYTES]) or encoding_of(text, most=0) or str(error)
-        raise UserError(f"'{path}' is not JSON in UTF-8: it is {kind}") from error
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read '{path}': {getattr(error, 'strerror', None) or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"'{path}' is not JSON in UTF-8: {error}") from error
+    if len(data) > _MOST_BYTES:
+        raise UserError(f"'{path}' unpacks to more than {_MOST_BYTES:,} bytes; split it")
+    return files.parse_json(data, path)
 
 
 def read_predictions(path: str) -> dict[str, str]:

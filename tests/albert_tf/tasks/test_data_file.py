@@ -18,8 +18,8 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.data_file import FileOptions, open_data_file
-from tests.albert_tf.refusals import lines
 from tests.conftest import ROOT
+from tests.refusals import lines, refused
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import define_flags, read_flags
 
@@ -62,7 +62,7 @@ READ = {
     "a.tsv": [(table("\t"), "")],
     "a.txt": [(table("\t").encode("utf-16"), "")],
     "a.jsonl": [(JSON, ""), (JSON.encode("cp1252"), "cp1252")],
-    "a.parquet": [(None, "")],
+    "a.parquet": [(None, "")]
 }  # fmt: skip
 
 
@@ -102,10 +102,10 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
         ([texts, times], ["text", "label"], "as Parquet: date value out of range"),
     ):
         parquet.write_table(pyarrow.Table.from_arrays(columns, names=names), path)
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             opened(path)
     path.write_bytes(path.read_bytes().replace(b"text", b"t\xdaxt"))
-    with pytest.raises(UserError, match="as Parquet: "):
+    with refused("as Parquet: "):
         opened(path)
 
 
@@ -113,7 +113,7 @@ def test_utf8_is_read_as_nothing_else_however_late_its_first_accent_is(tmp_path)
     content = ("text,label\n" + "a,x\nb,y\n" * 2000 + "é,x\né,y\n").encode()
     # Damaged bytes among others make no other encoding of it.
     for damage in (b"", b"\xe9,x\n"):
-        with pytest.raises(UserError, match="is UTF-8, not latin-1; leave out --encoding"):
+        with refused("is UTF-8, not latin-1; leave out --encoding"):
             opened(tmp_path / "a.csv", content + damage, encoding="latin-1")
 
 
@@ -128,7 +128,7 @@ def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
         (gzip.compress(whole), "line 62 is longer than 65,536; is a line end missing"),
         (bytes(damaged), r"cannot read '.*a\.csv\.gz'"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             opened(tmp_path / "a.csv.gz", content, encoding=encoding)
 
 

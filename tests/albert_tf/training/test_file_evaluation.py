@@ -16,10 +16,9 @@ from albert_tf import (
     run_finetuning,
 )
 from albert_tf.tasks.settings import FinetuningSettings
-from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.tiny import graphs, small
+from tests.refusals import assert_refused, changed, lines, refused
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 
 CONFIG = small(vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16, initializer_range=0.4)
 TEXTS = ["good", "bad", "so so", "good bad", "bad so", "good so good", "so", "bad bad"]
@@ -121,7 +120,7 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
     run_evaluation.main(changed(settings, f"--output_dir={tmp_path}/out --text_column=Satz"))
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["labels"] == ["no", "yes"]
     AlbertEncoder(CONFIG).save(tmp_path / "run" / "model.keras")
-    with pytest.raises(UserError, match="holds an AlbertEncoder; --data_file is for models that give texts classes"):
+    with refused("holds an AlbertEncoder; --data_file is for models that give texts classes"):
         run_evaluation.main(changed(settings, "--text_column=Satz"))
 
 
@@ -137,7 +136,7 @@ def from_file(tmp_path_factory, eagerly):
     settings = FinetuningSettings(
         data_file=str(folder / "data.csv"), dev_fraction=0.2, output_dir=str(folder / "run"), max_seq_length=16,
         config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
-        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz",
+        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz"
     )  # fmt: skip
     with graphs():
         run_finetuning.main(settings)
@@ -160,7 +159,7 @@ def test_without_rows_held_out_it_is_said_that_nothing_was_measured(from_file, t
     printed = capsys.readouterr().out
     assert "40 rows to train on, none held out to measure" in printed and "baseline" not in printed
     assert "nothing was measured, as --dev_fraction=0 holds no row out; python -m albert_tf.run_evaluation" in printed
-    with pytest.raises(UserError, match=r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
+    with refused(r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
         run_finetuning.main(changed(from_file, f"--dev_fraction=0 --early_stopping=1 --output_dir={tmp_path}/other"))
 
 

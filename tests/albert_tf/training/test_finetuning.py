@@ -13,12 +13,11 @@ from albert_tf import run_finetuning
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.training import finetuning
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import prepare
-from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.training.classes import write_classes
-from tfrecords.base.errors import UserError
+from tests.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -45,7 +44,7 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     assert type(loaded.model).__name__ == "AlbertClassifier" and loaded.tokenizer.vocab_size == 500
     assert task | {"metrics": None} == {
         "task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"],
-        "max_seq_length": 32, "null_threshold": None, "metrics": None,
+        "max_seq_length": 32, "null_threshold": None, "metrics": None
     }  # fmt: skip
     best = max(float(accuracy) for (accuracy,) in history(finetuned, "dev_accuracy"))
     assert task["metrics"]["accuracy"] == pytest.approx(best, abs=1e-6)
@@ -136,7 +135,7 @@ def test_updates_that_are_skipped_again_and_again_end_the_run():
     training = object.__new__(finetuning.Finetuning)
     training.step = 30
     training.check({"loss": 1.0, "skipped": 20})
-    with pytest.raises(UserError, match=r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
+    with refused(r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
         training.check({"loss": 1.0, "skipped": 21})
 
 
@@ -233,6 +232,6 @@ def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):
-    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
+    with refused(r"the loss is .*learning_rate"):
         finetuning.finetune(dataclasses.replace(settings, learning_rate=1e30))
     assert not (tmp_path / "run" / "last.keras").exists()

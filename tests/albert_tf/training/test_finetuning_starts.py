@@ -11,9 +11,8 @@ from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
-from tests.albert_tf.refusals import changed
 from tests.albert_tf.training.classes import WORDS, begun, write_classes, write_other_task
-from tfrecords.base.errors import UserError
+from tests.refusals import changed, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -26,7 +25,7 @@ def settings(class_settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "flags", "model", "metric"),
+    "name, flags, model, metric",
     [
         ("tagging", "--early_exit", "AlbertTokenClassifier", "f1"),
         ("race", "", "AlbertMultipleChoice", "high_accuracy"),
@@ -53,7 +52,7 @@ def test_a_configuration_beside_the_weights_says_dropouts_and_random_depths(clas
     assert {name: getattr(config, name) for name in changes} == changes
     assert begun(dataclasses.replace(settings, config="")).encoder.config.hidden_dropout_prob == 0
     own.replace(hidden_size=8).to_json(tmp_path / "changed.json")
-    with pytest.raises(UserError, match=r"changed.json and the weights of .* disagree: hidden_size=8"):
+    with refused(r"changed.json and the weights of .* disagree: hidden_size=8"):
         begun(settings)
 
 
@@ -68,7 +67,7 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, settings, with_
     fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     config = AlbertConfig(
         vocab_size=len(pieces), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, sharing="none",
+        intermediate_size=32, sharing="none"
     )  # fmt: skip
     save_huggingface(AlbertEncoder(config), tmp_path / "hf")
     fast.save(str(tmp_path / "hf" / "tokenizer.json"))
@@ -92,7 +91,7 @@ def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings,
         path.write_text(
             "\n".join("\t".join(["我们喜欢这本书" if n else row[0], *row[1:]]) for n, row in enumerate(rows))
         )
-    with pytest.raises(UserError, match=r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
+    with refused(r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
         finetuning.finetune(settings)
     assert prepare(dataclasses.replace(settings, other_tokenizer=True)).unknown_share > 0.3
     assert prepare(class_settings).unknown_share < 0.05

@@ -9,15 +9,13 @@ import pytest
 
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
-from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
-from albert_tf.training.ensemble import EnsembleSettings, ensemble
+from albert_tf.training.ensemble import EnsembleSettings, combine, ensemble
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.training.trainers import history
-from tfrecords.base.errors import UserError
+from tests.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -84,7 +82,7 @@ def test_version_1_answers_always(tmp_path, tiny_run, head):
 
 
 @pytest.mark.parametrize(
-    ("task", "message"),
+    "task, message",
     [
         ("squad1", "question '7' has no answer; --task=squad2"),
         ("squad2", "holds neither train-v2.0.json nor train-v2.0.json.gz"),
@@ -93,7 +91,7 @@ def test_version_1_answers_always(tmp_path, tiny_run, head):
 def test_says_what_is_wrong_before_training(tmp_path, task, message):
     asked = '{"context": "c", "qas": [{"id": "7", "question": "?", "answers": []}]}'
     (tmp_path / "train-v1.1.json").write_text(f'{{"data": [{{"paragraphs": [{asked}]}}]}}')
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         SquadTask(task, str(tmp_path)).read("train")
     assert SquadTask("squad2", str(tmp_path)).read("dev") is None
 

@@ -7,11 +7,11 @@ from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.refusals import changed
 from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_other_task
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
 from tests.albert_tf.training.trainers import DROPOUT
+from tests.refusals import changed
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -25,10 +25,10 @@ from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
+from tests.refusals import refused
 from tests.serving.benchmark.conftest import Numbered
 from tests.serving.gateway.conftest import wait_until
 from tests.stand_in import IDS, TEXT, StandIn
-from tfrecords.base.errors import UserError
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
@@ -204,7 +204,7 @@ def test_answers_are_compared_with_those_of_the_model_in_process(monkeypatch, tm
 
 
 def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path, capsys):
-    with StandIn(by_length) as server, pytest.raises(UserError, match="ended early, and the report holds"):
+    with StandIn(by_length) as server, refused("ended early, and the report holds"):
         main(settings(server, lengths="8,32,64", output_dir=str(tmp_path)))
     report = json.loads((tmp_path / "report.json").read_text())
     assert [point["length"] for point in report["points"]] == [8]
@@ -224,7 +224,7 @@ def test_interrupted_it_leaves_no_process_and_no_half_report(tmp_path, blow):
         flags = [f"--target={server.target}", "--lengths=8", "--seconds=60", "--warmup_seconds=0"]
         process = subprocess.Popen(
             [sys.executable, "-m", "serving.benchmark", *flags, f"--output_dir={tmp_path}"],
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stderr=subprocess.PIPE, text=True, start_new_session=True
         )  # fmt: skip
         assert under_way.wait(60)
         children = children_of(process.pid)

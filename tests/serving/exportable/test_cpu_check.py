@@ -90,7 +90,7 @@ def test_only_what_needs_more_asks(make_model, compute):
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "message"),
+    "name, other, message",
     [
         # As where TensorFlow knows an operation no more, has no kernel of it, or one that cannot do all.
         (b"_MklBatchMatMulV2", b"_MklBatchMatMulV9", "Op type not registered '_MklBatchMatMulV9'"),

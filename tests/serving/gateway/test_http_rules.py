@@ -56,7 +56,7 @@ RAW = zlib.compressobj(wbits=-15)
 PACKED = {
     "gzip": packed(BODY), "x-gzip": packed(BODY),
     "GZIP": packed(BODY[:4]) + packed(BODY[4:]),
-    "deflate": zlib.compress(BODY), "DEFLATE": RAW.compress(BODY) + RAW.flush(), "identity": BODY, "": BODY,
+    "deflate": zlib.compress(BODY), "DEFLATE": RAW.compress(BODY) + RAW.flush(), "identity": BODY, "": BODY
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_a_body_may_be_just_as_long_as_the_limit(wbits):
 
 
 @pytest.mark.parametrize(
-    ("coding", "body", "status", "message"),
+    "coding, body, status, message",
     [
         (b"\xff", BODY, 415, "Content-Encoding '?' is not known"),
         ("br", BODY, 415, "Content-Encoding 'br' is not known; send gzip, deflate, or the body as it is"),
@@ -131,7 +131,7 @@ def test_a_field_that_is_not_known_is_named(shared_gateway, route):
     gateway = shared_gateway(kind_of(route))
     fields = {
         "prompt_name": "query", "task": "x", "input_type": "search_query", "instruction": "do",
-        "truncation_direction": "left",
+        "truncation_direction": "left"
     }  # fmt: skip
     for name, value in fields.items():
         answer = post(gateway, route, **{name: value})

@@ -64,11 +64,11 @@ def on_a_jumping_clock(test):
     return run
 
 
-def numbers(work) -> list[int]:
+def numbers(work):
     return work.output("number").tolist()
 
 
-def stopped(**limits) -> tuple[FakeRun, Scheduler]:
+def stopped(**limits):
     """A model that answers nothing until `run.gate` is set, one batch at a time."""
     run = FakeRun()
     run.gate.clear()

@@ -29,14 +29,14 @@ CPUS = {
 }
 
 
-def write_manifest(version: Path, compute: str) -> None:
+def write_manifest(version, compute):
     described = InferenceEncoder.describe(SimpleNamespace(options=InferenceOptions(compute)))
     (version / MANIFEST).parent.mkdir(parents=True)
     files.write_json(version / MANIFEST, {"task": {"labels": ['"requires": "a CPU with"', "é"]}, "compute": described})
 
 
 @pytest.fixture
-def models(tmp_path) -> Path:
+def models(tmp_path):
     """A folder with a version for each CPU, others' versions, and what is none."""
     for number, compute in enumerate(COMPUTES, 1):
         write_manifest(tmp_path / "models" / "m" / str(number), compute)
@@ -45,7 +45,7 @@ def models(tmp_path) -> Path:
     return tmp_path / "models"
 
 
-def settings(tmp_path: Path, text: str | None = CPUS["old"], **changes: str) -> dict[str, str]:
+def settings(tmp_path, text=CPUS["old"], **changes):
     """The environment of a machine whose /proc/cpuinfo says `text`."""
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
@@ -53,12 +53,12 @@ def settings(tmp_path: Path, text: str | None = CPUS["old"], **changes: str) -> 
     return os.environ | folders | {"ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo"), "LINK_SECONDS": "0.1"} | changes
 
 
-def link(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess:
+def link(environment, *command):
     command = command or ("true",)
     return subprocess.run(["sh", SCRIPT, *command], env=environment, capture_output=True, text=True, timeout=30)
 
 
-def linked(tmp_path: Path, name: str = "m") -> list[str]:
+def linked(tmp_path, name="m"):
     return sorted(path.name for path in (tmp_path / "links" / name).iterdir())
 
 

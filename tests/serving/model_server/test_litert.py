@@ -4,13 +4,17 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 
+from serving.lite import LiteModel
 from serving.model_server import core
 from serving.model_server.status import StatusError
+from serving.wire.tensors import to_numpy
 from tests.servers import free_port
 from tests.serving.conftest import LABELS
 from tests.serving.gateway.conftest import wait_until_healthy
@@ -69,9 +73,9 @@ GOOD = {"input_ids": [[5, 7, 9, 8]], "lengths": [4]}
         {"input_ids": [5, 7, 9, 8]}, {"input_ids": [[[5, 7, 9, 8]]]}, {"input_ids": [[5, -7, 9, 8]]},
         {"input_ids": [[5, 10**6, 9, 8]]}, {"lengths": [-1]}, {"lengths": [0]}, {"lengths": [10**8]},
         {"lengths": [4, 4]}, {"lengths": [[4]]}, {"input_ids": [[]]}, {"input_ids": []},
-        {"input_ids": [[5] * 41], "lengths": [41]},
+        {"input_ids": [[5] * 41], "lengths": [41]}
     ],
-    ids=str,
+    ids=str
 )  # fmt: skip
 def test_ids_that_lie_are_refused_and_change_no_later_answer(lite, changes):
     def logits(inputs, dtype="int32"):
@@ -109,6 +113,47 @@ def test_a_version_that_is_copied_slowly_comes_when_it_is_whole(start_server, li
             assert labels_of(running, b"the cat")
     assert wait_for(lambda: running.server.core._manager.available("default") == [2])
     assert labels_of(running, b"the cat")
+
+
+def test_ten_clients_are_answered_while_versions_change_and_their_folders_go(start_server, lite_version, tmp_path):
+    base, texts = tmp_path / "m", [b"the cat sat", b"paris " * 30, b"a"]
+    versions = [lite_version(head, {}) for head in ("embedder", "cls embedder")]
+    expected = [vectors_of(LiteModel(version), texts) for version in versions]
+    shutil.copytree(versions[0], base / "1")
+    running = start_server(model_base_path=base)
+    stopped, seen, wrong = threading.Event(), set(), []
+
+    def ask(place):
+        while not stopped.wait(0.001):
+            try:
+                answer = running.predictions.Predict(predict_request(text=np.array([texts[place]], object)), 60)
+            except grpc.RpcError as error:
+                wrong.append(error)
+                continue
+            found = to_numpy(answer.outputs["embedding"])[0].tobytes()
+            of = [number for number, vectors in enumerate(expected) if vectors[place] == found]
+            seen.update(of)
+            wrong.extend([found] * (not of))
+
+    threads = [threading.Thread(target=ask, args=(number % len(texts),)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    assert wait_for(lambda: seen == {0})
+    shutil.copytree(versions[1], tmp_path / "new")
+    (tmp_path / "new").rename(base / "2")
+    assert wait_for(lambda: running.server.core._manager.available("default") == [2] and seen == {0, 1})
+    # What was read once is needed no more.
+    shutil.rmtree(base)
+    seen.clear()
+    assert wait_for(lambda: seen == {1})
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def vectors_of(model, texts):
+    return [model.encode(text.decode(), normalize=False).tobytes() for text in texts]
 
 
 def test_neither_server_imports_tensorflow_before_a_version_needs_it():

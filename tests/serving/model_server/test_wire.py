@@ -86,7 +86,7 @@ def test_ssl_file_mistakes(start_server, tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"server.key": "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----"}, "server_key and server_cert"),
         ({"server.crt": "client.crt"}, "server_key and server_cert"),
@@ -162,7 +162,7 @@ def test_access_log_has_both_sides(start_server, tmp_path):
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(e["entrypoint"], e["status"], e["version"], len(e["request_id"])) for e in entries] == [
         ("GRPC", "OK", None, 32), ("GRPC", "NOT_FOUND", 9, 32), ("REST", "INVALID_ARGUMENT", 123, 32),
-        ("REST", "OK", None, 5),
+        ("REST", "OK", None, 5)
     ]  # fmt: skip
     assert entries[-1]["request_id"] == "seven" and all(entry["milliseconds"] > 0 for entry in entries)
 
@@ -205,7 +205,7 @@ def test_slow_and_silent_connections_do_not_stop_others(start_server, monkeypatc
                 pass
 
 
-@pytest.mark.parametrize(("pause", "parts"), [(20.0, 4), (31.0, 1)])
+@pytest.mark.parametrize("pause, parts", [(20.0, 4), (31.0, 1)])
 def test_a_pause_of_an_upload_is_limited_and_not_the_whole(pause, parts):
     """By a clock of our own: four pauses that are twice the limit of one, and one above it."""
     loop, now = asyncio.new_event_loop(), [0.0]
@@ -239,10 +239,7 @@ def test_a_pause_of_an_upload_is_limited_and_not_the_whole(pause, parts):
 )
 def test_no_http_at_all(server, bytes_):
     # Refusing may be quicker than sending.
-    with (
-        contextlib.suppress(ConnectionError),
-        connected(server.options.rest_api_port, bytes_) as connection,
-    ):
+    with contextlib.suppress(ConnectionError), connected(server.options.rest_api_port, bytes_) as connection:
         # Before the time is up that headers may take.
         connection.settimeout(http_protocol.RECEIVE_SECONDS / 2)
         answer = connection.recv(1000)

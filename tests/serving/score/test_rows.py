@@ -6,11 +6,11 @@ import json
 import pytest
 
 from serving.score import job, rows
+from tests.refusals import refused
 from tests.serving.score.conftest import read_lines
-from tfrecords.base.errors import UserError
 
 
-@pytest.mark.parametrize(("name", "line"), [("in.jsonl", '{"text": "%s"}'), ("in.txt", "%s")])
+@pytest.mark.parametrize("name, line", [("in.jsonl", '{"text": "%s"}'), ("in.txt", "%s")])
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 def test_a_byte_order_mark_is_passed_over(tmp_path, name, line, size):
     path = tmp_path / name
@@ -22,7 +22,7 @@ def test_a_byte_order_mark_is_passed_over(tmp_path, name, line, size):
 @pytest.mark.parametrize("name", ["table.xlsx", "TABLE.ORC", "table.feather"])
 def test_other_tables_are_refused(tmp_path, name):
     (tmp_path / name).write_text("id,text\n")
-    with pytest.raises(UserError, match=rf"{name}' is a table, .* make JSON lines of it"):
+    with refused(rf"{name}' is a table, .* make JSON lines of it"):
         rows.find_files(f"{tmp_path}/*")
 
 
@@ -68,12 +68,12 @@ def test_tables_are_read_as_training_reads_them(echo, tmp_path, monkeypatch, nam
 
 def test_a_broken_table_is_refused_with_all_its_rows_and_nothing_is_left(echo, tmp_path):
     (tmp_path / "a.csv").write_text("id,text\n1,a\n2\n3,b,c\n")
-    with pytest.raises(UserError, match=r"a.csv' line 3: 1 columns, expected 2 \(id, text\); .*also line 4: 3 col"):
+    with refused(r"a.csv' line 3: 1 columns, expected 2 \(id, text\); .*also line 4: 3 col"):
         job.score(str(tmp_path / "a.csv"), tmp_path / "out", echo)
     (tmp_path / "a.csv").write_text("id,review,comment\n1,a,b\n")
-    with pytest.raises(UserError, match=r"'review' and 'comment' may each be the text; .* give --fields="):
+    with refused(r"'review' and 'comment' may each be the text; .* give --fields="):
         job.score(str(tmp_path / "a.csv"), tmp_path / "out", echo)
-    with pytest.raises(UserError, match="the field 'words' is missing; see --fields"):
+    with refused("the field 'words' is missing; see --fields"):
         job.score(str(tmp_path / "a.csv"), tmp_path / "out", echo, fields=("words",))
     assert list((tmp_path / "out").iterdir()) == []
     job.score(str(tmp_path / "a.csv"), tmp_path / "out", echo, fields=("comment",), keep=("review",))

@@ -23,7 +23,7 @@ COMMITTED = ("roberta", "roberta_classifier", "mpnet", "mpnet_classifier")
 LENGTHS = {"Roberta": [12, 7, 4, 9, 12, 5], "MPNet": [150, 23, 4, 131, 150, 5]}
 
 
-def make(folder: Path, architecture: str, seed: int = 0) -> None:
+def make(folder, architecture, seed=0):
     """Writes a random model of a class of transformers, inputs with padding, and its answers in float32."""
     import torch
     import transformers
@@ -35,7 +35,7 @@ def make(folder: Path, architecture: str, seed: int = 0) -> None:
     config = getattr(transformers, f"{family}Config")(
         vocab_size=60, hidden_size=size, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
         max_position_embeddings=lengths[0] + 2, layer_norm_eps=1e-5,
-        num_labels=2 if architecture.endswith("Answering") else 3, **own,
+        num_labels=2 if architecture.endswith("Answering") else 3, **own
     )  # fmt: skip
     model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():

@@ -12,14 +12,14 @@ from tfrecords.base.settings import define_flags, flag_name, settings_of
 
 
 @contextlib.contextmanager
-def refused(match: str):
+def refused(match):
     """Asserts that the block ends with an error of ours: one line, in which the pattern is found."""
     with pytest.raises(UserError, match=match) as caught:
         yield caught
     assert "\n" not in str(caught.value)
 
 
-def changed(settings, line: str):
+def changed(settings, line):
     """Returns settings as the flags of a line change them."""
     values = flags.FlagValues()
     define_flags(type(settings), values)
@@ -31,11 +31,11 @@ def changed(settings, line: str):
     )
 
 
-def lines(table: str) -> list[str]:
+def lines(table):
     return table.strip().splitlines()
 
 
-def assert_refused(line: str, settings, run) -> None:
+def assert_refused(line, settings, run):
     """Asserts that `run` of settings changed by the line's flags ends with its sentence."""
     given, _, said = line.partition("=> ")
     with refused(said):
