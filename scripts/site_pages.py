@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from albert_tf.checkpoints import sentence_folders
 from albert_tf.config import published
+from albert_tf.families import families
 from albert_tf.loading import model_files
-from albert_tf.permutation import configuration as permutation
 from serving.commands import COMMANDS
 from tests.clients.clients import CLIENTS, version_of
 from tests.clients.table import OUTCOMES, ROWS
@@ -39,14 +39,14 @@ def flags() -> str:
 
 def folders() -> str:
     """Returns the tables of files and keys that are read of other libraries' folders."""
-    fixed = published.MUST_EQUAL | permutation.MUST_EQUAL | published.MPNET_MUST_EQUAL
-    values = {key: ", ".join(map(repr, fixed[key])) for key in sorted(fixed) if key != "model_type"}
+    fixed = {key: value for family in families() for key, value in family.fixed.items()} | published.MUST_EQUAL
+    values = {key: ", ".join(map(repr, fixed[key])) for key in sorted(fixed)}
     modules = [
         (kind, _codes(sentence_folders.READ.get(kind, ())), _others(keys))
         for kind, keys in sentence_folders.FIXED.items()
     ]
     parts = [
-        f"`model_type` is one of {_codes(published.MODEL_TYPES)}.\n\n## Files",
+        f"`model_type` is one of {_codes(name for one in families() for name in one.model_types)}.\n\n## Files",
         _table(("read", "files"), _listed(model_files.READ)),
         _table(("change no answer", "files"), _listed(model_files.WITHOUT_EFFECT)),
         "## Keys of config.json",

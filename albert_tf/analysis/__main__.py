@@ -6,9 +6,9 @@ python -m albert_tf.analysis --configs=albert_base_v2,my_config.json --max_seq_l
 
 import dataclasses
 
+from albert_tf.analysis import PAPER
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
-from albert_tf.config.published import PAPER
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 

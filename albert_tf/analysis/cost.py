@@ -3,10 +3,10 @@
 import math
 from typing import NamedTuple
 
+from albert_tf.analysis import PAPER
 from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import Extension, RowCost, WeightLayer
 from albert_tf.config.other_depths import at_depth
-from albert_tf.config.published import PAPER
 from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError
 

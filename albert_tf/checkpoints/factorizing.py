@@ -61,6 +61,8 @@ def word_table(encoder: Any) -> np.ndarray:
 def check_size(config: AlbertConfig, size: int) -> None:
     """Raises UserError unless the embeddings can be factorized to `size` columns."""
     _check_is_table(config)
+    if not config.tie_word_embeddings:
+        raise UserError("tie_word_embeddings false: the head's own table of words is not factorized; leave their size")
     if not config.spec.has_norm:
         raise UserError("embeddings without a layer norm are not factorized afterwards; leave their size")
     if not 0 < size < config.embedding_size:

@@ -1,6 +1,7 @@
 """Checkpoints of HuggingFace transformers, in one file or sharded."""
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,20 @@ import numpy as np
 from absl import logging
 from safetensors.numpy import save_file
 
-from albert_tf.checkpoints import xlnet
 from albert_tf.checkpoints.sentence_folders import score_activation, written_activation
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import (
-    TABLES,
     Source,
     build_model,
     check_published,
     encoder_of,
     extract,
     fill,
-    layer_sources,
-    mentions,
+    unpublished,
 )
 from albert_tf.config import AlbertConfig
-from albert_tf.config.published import MPNET
+from albert_tf.families import Family, families
+from albert_tf.families.table import HEADS, Layer
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import weights_file
@@ -41,18 +40,9 @@ from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
-_ARCHITECTURES = {
-    AlbertClassifier: "ForSequenceClassification",
-    AlbertRegressor: "ForSequenceClassification",
-    AlbertTokenClassifier: "ForTokenClassification",
-    AlbertMultipleChoice: "ForMultipleChoice",
-    AlbertSpanPredictor: "ForQuestionAnswering",
-    AlbertEncoder: "Model",
-}
-
 
 def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
-    """Loads an ALBERT, BERT, RoBERTa (XLM-RoBERTa, CamemBERT), MPNet or XLNet saved by transformers.
+    """Loads a model of any of the `families`, saved by transformers.
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin` (needs PyTorch), or such a
@@ -67,25 +57,24 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     file = weights_file(path) if path.is_dir() else path
     tensors = _without_wrapper(read_tensors(file))
     values = read_json(file.parent / "config.json") if model is None else {}
-    if model is None:
-        config = AlbertConfig.from_json(file.parent / "config.json", _family_in(tensors))
-    else:
-        config = encoder_of(model).config
-    family = _family_in(tensors, config)
-    has_prefix = any(name.startswith(_PREFIXES[family]) for name in tensors)
-    prefix = _PREFIXES[family] if has_prefix else ""
-    sources = _sources(config, family, prefix, "classifier.weight" in tensors)
-    if family in _HEADS_WITH_POOLER and "classifier.out_proj.weight" in tensors:
-        _make_pooler_of_head(sources, tensors)
-    if family == "xlnet":
-        tensors = xlnet.flattened(tensors)
-    else:
-        _drop_copies(tensors, sources, family)
+    config = None if model is None else encoder_of(model).config
+    family = _family_in(tensors, values.get("model_type") if isinstance(values, dict) else None, config)
+    if config is None:
+        config = AlbertConfig.from_json(file.parent / "config.json", family.model_types[0])
+    prefix = family.prefix if any(name.startswith(family.prefix) for name in tensors) else ""
+    sources = _sources(family, config, prefix)
+    of_texts = _sources(family, config, prefix, family.of_texts)
+    if any(of_texts[f"{layer}/kernel"].name in tensors for layer in family.of_texts):
+        # The head has a layer in place of the pooler, which it does not read.
+        unread = {sources[name].name for name in ("pooler/kernel", "pooler/bias") if name in sources}
+        unread -= {source.name for source in of_texts.values()}
+        tensors, sources = {name: one for name, one in tensors.items() if name not in unread}, of_texts
+    _drop_copies(tensors, sources, family, config)
     if model is None:
         names = values.get("architectures") or [""]
         if not isinstance(names, list) or not isinstance(names[0], str):
             raise UserError(f"'{file.parent / 'config.json'}': architectures must be a list of names, not {names!r}")
-        model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", names[0], file)
+        model = build_model(config, sources, tensors, family.pair_task, names[0], file)
         describe(model, values, file.parent)
     fill(model, sources, tensors, str(file))
     _check_activation(model, family, file.parent)
@@ -93,7 +82,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 
 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
-    """Writes `config.json` and `model.safetensors` for transformers.
+    """Writes `config.json` and `model.safetensors` for transformers, in the form of the family that can hold the model.
 
     A model without shared blocks or projection becomes an XLNet if it has relative positions, an MPNet if it has
     distance buckets, a RoBERTa if it has a position offset, and otherwise a BERT. All others become an ALBERT, which
@@ -107,16 +96,15 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     family = _family_for(config)
     values = _config_json(model, config, family)
     _check_activation(model, family, directory)
-    prefix = "" if isinstance(model, AlbertEncoder) else _PREFIXES[family]
-    sources = _sources(config, family, prefix, isinstance(model, AlbertTokenClassifier))
-    if family in _HEADS_WITH_POOLER and isinstance(model, (AlbertClassifier, AlbertRegressor)):
-        _make_pooler_of_head(sources)
+    prefix = "" if isinstance(model, AlbertEncoder) else family.prefix
+    is_of_texts = isinstance(model, (AlbertClassifier, AlbertRegressor))
+    sources = _sources(family, config, prefix, family.of_texts if is_of_texts else {})
     tensors = extract(model, sources)
-    if family == "albert" and not config.is_projected:
-        tensors[f"{prefix}encoder.embedding_hidden_mapping_in.weight"] = np.eye(config.hidden_size, dtype="float32")
-        tensors[f"{prefix}encoder.embedding_hidden_mapping_in.bias"] = np.zeros(config.hidden_size, "float32")
-    if family == "xlnet":
-        tensors = xlnet.unflattened(tensors, config)
+    if family.needs_projection and not config.is_projected:
+        kernel, bias = (sources[f"embeddings/projection/{part}"].name for part in ("kernel", "bias"))
+        tensors |= {kernel: np.eye(config.hidden_size, dtype="float32"), bias: np.zeros(config.hidden_size, "float32")}
+    if "masked_lm/decoder" in sources and (bias := sources["masked_lm/output_bias"].name) in tensors:
+        tensors[f"{family.decoder}.bias"] = tensors[bias]
     directory = make_output_dir(directory)
     with replacing(directory / "model.safetensors") as temporary:
         save_file(tensors, temporary, metadata={"format": "pt"})
@@ -124,58 +112,65 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     return directory
 
 
-def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = None) -> str:
-    if mentions(tensors, ".rel_attn."):
-        return "xlnet"
-    if not mentions(tensors, "encoder.layer."):
-        return "albert"
-    if mentions(tensors, ".attention.attn."):
-        return "mpnet"
-    if config is not None:
-        return "roberta" if config.position_offset else "bert"
-    return "roberta" if any(name.startswith(("roberta.", "lm_head.")) for name in tensors) else "bert"
+def _family_in(tensors: Iterable[str], model_type: Any, config: AlbertConfig | None) -> Family:
+    for family in families():
+        if model_type in family.model_types:
+            return family
+
+    def likeness(family: Family) -> tuple[int, bool]:
+        places = {ours: source.name.format(i=0, group=0, inner=0) for ours, source in _expanded(family.encoder).items()}
+        found = {*places.values(), *(source.name for source in _expanded(family.heads).values())}
+        count = sum(name in tensors or family.prefix + name in tensors for name in found)
+        return count, config is not None and not _differences(family, config)
+
+    return max(families(), key=likeness)
 
 
-def _family_for(config: AlbertConfig) -> str:
-    if config.position_type == "relative":
-        xlnet.check_form(config, "transformers")
-        return "xlnet"
-    check_published(config, "transformers", has_roberta=True, extensions=("random_depth", "distance_buckets"))
-    if config.sharing in ("attention", "ffn"):
-        raise UserError(f"transformers has no model with sharing '{config.sharing}'")
-    if config.is_projected and config.factorization == "word":
-        raise UserError("transformers has no model with factorization 'word'")
-    is_plain = config.sharing == "none" and not config.is_projected and config.inner_group_num == 1
-    if config.extension("distance_buckets") is not None:
-        if not is_plain or any(getattr(config, key) != value for key, value in MPNET.items()):
-            values = ", ".join(f"{key} {value}" for key, value in MPNET.items())
-            raise UserError(
-                f"transformers has distance buckets in MPNet alone, with {values} and without shared blocks or"
-                " factorised embeddings; keep it as a .keras file"
-            )
-        return "mpnet"
-    if config.position_offset and not is_plain:
-        raise UserError(
-            f"only RoBERTa has a position offset in transformers, and shares no block; position_offset"
-            f" {config.position_offset} has no form there"
+def _differences(family: Family, config: AlbertConfig) -> list[str]:
+    wrong = [key for key in family.form if not family.meets(key, config)]
+    return wrong + [key for key in unpublished(config) if key not in (*family.form, "tie_word_embeddings")]
+
+
+def _family_for(config: AlbertConfig) -> Family:
+    def nearness(family: Family) -> tuple[bool, int]:
+        marker, differences = family.marker, _differences(family, config)
+        is_marked = marker in unpublished(config)
+        return not is_marked, len(differences)
+
+    family = min(families(), key=nearness)
+    check_published(config, "transformers", (*family.form, "tie_word_embeddings"))
+    if differences := _differences(family, config):
+        words = {"is_plain": "shared blocks or factorised embeddings"}
+        found = ", ".join(words.get(key) or f"{key} {getattr(config, key)!r}" for key in differences)
+        kind = (
+            f"{family.marker} in {family.class_name} alone, and no {family.class_name}" if family.marker else "no model"
         )
-    return "roberta" if config.position_offset else "bert" if is_plain else "albert"
+        raise UserError(f"transformers has {kind} with {found}; keep it as a .keras file")
+    return family
 
 
-def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[str, Any]:
-    name = _CLASSES.get(family, family.capitalize())
-    if isinstance(model, XlnetPretrainer):
-        architecture = name + "LMHeadModel"
-    elif family == "xlnet" and isinstance(model, AlbertSpanPredictor):
-        architecture = name + ("ForQuestionAnswering" if model.joint else "ForQuestionAnsweringSimple")
-    elif isinstance(model, AlbertPretrainer):
-        architecture = name + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
-    elif type(model) in _ARCHITECTURES:
-        architecture = name + _ARCHITECTURES[type(model)]
-    else:
+_KINDS = {
+    AlbertEncoder: "encoder",
+    AlbertClassifier: "texts",
+    AlbertRegressor: "texts",
+    AlbertTokenClassifier: "tokens",
+    AlbertMultipleChoice: "choices",
+    AlbertSpanPredictor: "spans",
+    AlbertPretrainer: "pretrainer",
+    XlnetPretrainer: "words",
+}
+
+
+def _config_json(model: keras.Model, config: AlbertConfig, family: Family) -> dict[str, Any]:
+    kind = _KINDS.get(type(model), "")
+    if not kind:
         raise UserError(f"transformers has no class for an {type(model).__name__}; give its encoder")
-    values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
-    values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
+    if kind == "pretrainer" and model.pair_head is None:
+        kind = "words"
+    kind = "joint_spans" if getattr(model, "joint", False) else kind
+    architecture = family.class_name + (HEADS | {**family.classes})[kind]
+    values: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_types[0]}
+    values |= {"tie_word_embeddings": config.tie_word_embeddings} | _config_values(config, family)
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
@@ -188,106 +183,62 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
     return values
 
 
-def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
-    own: tuple[str, ...] = ("sharing", "factorization", "always_project", "position_offset")
-    own += () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
-    own += ("type_vocab_size",) if family == "mpnet" else ()
-    values = {key: value for key, value in config.to_dict().items() if key not in own}
-    if config.position_offset:
-        # Positions are counted from it.
-        values["pad_token_id"] = config.position_offset - 1
-    if config.sharing == "none" and family == "albert":
-        values["num_hidden_groups"] = config.num_hidden_layers
-    values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
-    return values
-
-
-# The end of the word embeddings' name in every family.
-_TABLE = "embeddings.word_embeddings.weight"
+def _config_values(config: AlbertConfig, family: Family) -> dict[str, Any]:
+    fields = {key: key for key in config.to_dict()} if family.keys is None else family.keys
+    values = {theirs: getattr(config, ours) for theirs, ours in fields.items() if theirs not in family.unwritten}
+    for theirs, ours in fields.items():
+        if ours in ("hidden_act", "pooler_act") and theirs in values:
+            values[theirs] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(values[theirs], values[theirs])
+    return values | {key: one(config) if callable(one) else one for key, one in family.written.items()}
 
 
 def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    before = next((name.removesuffix(_TABLE) for name in tensors if name.endswith(_TABLE)), "")
-    wrapper = next((before.removesuffix(own) for own in _PREFIXES.values() if before.endswith(own)), before)
+    places = [
+        (name.removesuffix(one.word_table), one.prefix)
+        for one in families()
+        for name in tensors
+        if f".{name}".endswith(f".{one.word_table}")
+    ]
+    before = places[0][0] if places else ""
+    own = next((prefix for _, prefix in places if f".{before}".endswith(f".{prefix}")), "")
+    wrapper = before.removesuffix(own)
     if not wrapper or not all(name.startswith(wrapper) for name in tensors):
         return tensors
     return {name.removeprefix(wrapper): tensor for name, tensor in tensors.items()}
 
 
-def _sources(config: AlbertConfig, family: str, prefix: str, is_tagger: bool) -> dict[str, Source]:
-    if family == "xlnet":
-        return xlnet.huggingface_sources(config, prefix, is_tagger)
-    like_bert = family != "albert"
-    attention = _ATTENTION[family if family in _ATTENTION else "bert"]
-    sources = {f"embeddings/{name}": Source(f"{prefix}embeddings.{name}.weight") for name in TABLES}
-    sources["distance_bias/table"] = Source(f"{prefix}encoder.relative_attention_bias.weight")
-    sources["masked_lm/output_bias"] = Source(f"{_WORDS[family]}.bias")
-    layers = {
-        "embeddings/layer_norm": f"{prefix}embeddings.LayerNorm",
-        "embeddings/projection": f"{prefix}encoder.embedding_hidden_mapping_in",
-        "pooler": f"{prefix}pooler" if family == "albert" else f"{prefix}pooler.dense",
-    }
-    for step in plan(config):
-        own = {f"attention_{step.attention}/{name}": value for name, value in attention.items()}
-        own |= {f"feed_forward_{step.feed_forward}/{name}": value for name, value in _FEED_FORWARD[like_bert].items()}
-        group, inner = divmod(step.attention, config.inner_group_num)
-        scope = f"layer.{step.attention}" if like_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
-        layers |= {ours: f"{prefix}encoder.{scope}.{theirs}" for ours, theirs in own.items()}
-    layers |= _HEADS[family]
-    return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", gamma="weight", beta="bias")
+def _expanded(layers: Mapping[str, Layer]) -> dict[str, Source]:
+    found = {}
+    for ours, theirs in layers.items():
+        if isinstance(theirs, Source):
+            found[ours] = theirs
+            continue
+        name, number, count = (theirs, 0, 1) if isinstance(theirs, str) else theirs
+        parts = {"gamma": "weight", "beta": "bias"} if ours.endswith("norm") else {"kernel": "weight", "bias": "bias"}
+        for part_here, part_there in parts.items():
+            found[f"{ours}/{part_here}"] = Source(f"{name}.{part_there}", part_here == "kernel", (number, count))
+    return found
 
 
-# The encoder's prefix in checkpoints with a head, and the prefix of class names.
-_PREFIXES = {"albert": "albert.", "bert": "bert.", "roberta": "roberta.", "mpnet": "mpnet.", "xlnet": "transformer."}
-_CLASSES = {"xlnet": "XLNet", "mpnet": "MPNet"}
-# Families whose classifier has its own tanh layer instead of a pooler.
-_HEADS_WITH_POOLER = ("roberta", "mpnet")
-_ATTENTION = {
-    "bert": {name: f"attention.self.{name}" for name in ("query", "key", "value")}
-    | {"output": "attention.output.dense", "layer_norm": "attention.output.LayerNorm"},
-    "mpnet": {name: f"attention.attn.{name[0]}" for name in ("query", "key", "value", "output")}
-    | {"layer_norm": "attention.LayerNorm"},
-    "albert": {name: f"attention.{name}" for name in ("query", "key", "value")}
-    | {"output": "attention.dense", "layer_norm": "attention.LayerNorm"},
-}
-# By whether the checkpoint has BERT's layers.
-_FEED_FORWARD = {
-    True: {"intermediate": "intermediate.dense", "output": "output.dense", "layer_norm": "output.LayerNorm"},
-    False: {"intermediate": "ffn", "output": "ffn_output", "layer_norm": "full_layer_layer_norm"},
-}
-_TASKS = {"classifier": "classifier", "span": "qa_outputs"}
-# By family: the names of the masked-word head's bias and decoder.
-_WORDS = {"albert": "predictions", "bert": "cls.predictions", "roberta": "lm_head", "mpnet": "lm_head"}
-_HEADS = {
-    "albert": _TASKS
-    | {
-        "masked_lm/dense": "predictions.dense",
-        "masked_lm/layer_norm": "predictions.LayerNorm",
-        "pair": "sop_classifier.classifier",
-    },
-    "bert": _TASKS
-    | {
-        "masked_lm/dense": "cls.predictions.transform.dense",
-        "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
-        "pair": "cls.seq_relationship",
-    },
-    "roberta": _TASKS | {"masked_lm/dense": "lm_head.dense", "masked_lm/layer_norm": "lm_head.layer_norm"},
-}
-_HEADS["mpnet"] = _HEADS["roberta"]
+def _sources(family: Family, config: AlbertConfig, prefix: str, others: Mapping[str, Layer] = {}) -> dict[str, Source]:
+    heads = _expanded({**family.heads, **others})
+    if not config.tie_word_embeddings:
+        heads["masked_lm/decoder"] = Source(f"{family.decoder}.weight")
+    found = {}
+    for ours, source in _expanded(family.encoder).items():
+        half, _, rest = ours.partition("/")
+        shape = tuple(getattr(config, axis) if isinstance(axis, str) else axis for axis in source.shape)
+        numbers = [getattr(step, half) for step in plan(config)] if half in ("attention", "feed_forward") else [None]
+        for number in dict.fromkeys(numbers):
+            group, inner = divmod(number or 0, config.inner_group_num)
+            name = prefix + source.name.format(i=number, group=group, inner=inner)
+            found[ours if number is None else f"{half}_{number}/{rest}"] = source._replace(name=name, shape=shape)
+    return found | heads
 
 
-def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarray] | None = None) -> None:
-    # The first layer of RoBERTa's classification head becomes the pooler; the unused pooler is dropped.
-    for part, theirs in (("kernel", "weight"), ("bias", "bias")):
-        if tensors is not None:
-            tensors.pop(sources[f"pooler/{part}"].name, None)
-        sources[f"pooler/{part}"] = sources[f"pooler/{part}"]._replace(name=f"classifier.dense.{theirs}")
-        sources[f"classifier/{part}"] = sources[f"classifier/{part}"]._replace(name=f"classifier.out_proj.{theirs}")
-
-
-def _check_activation(model: keras.Model, family: str, folder: str | os.PathLike) -> None:
+def _check_activation(model: keras.Model, family: Family, folder: str | os.PathLike) -> None:
     hidden_act = encoder_of(model).config.hidden_act
-    if family in _HEADS_WITH_POOLER and isinstance(model, AlbertPretrainer) and hidden_act != "gelu_erf":
+    if isinstance(model, AlbertPretrainer) and family.word_act not in ("", hidden_act):
         logging.warning(
             "'%s': the head for masked words has the activation '%s' here, and the exact gelu in transformers whatever"
             " hidden_act says; its scores differ",
@@ -295,19 +246,28 @@ def _check_activation(model: keras.Model, family: str, folder: str | os.PathLike
         )
 
 
-def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: str) -> None:
-    decoder = f"{_WORDS[family]}.decoder"
+# Counters and tables that are computed.
+_NO_WEIGHTS = (".position_ids", ".token_type_ids", "inv_freq", "cos_cached", "sin_cached")
+
+
+def _drop_copies(
+    tensors: dict[str, np.ndarray], sources: dict[str, Source], family: Family, config: AlbertConfig
+) -> None:
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():
-        copy, original = tensors.get(f"{decoder}.{part}"), tensors.get(sources[ours].name)
-        if copy is None:
+        name, original = f"{family.decoder}.{part}", sources[ours].name
+        is_own = name == original or (part == "weight" and not config.tie_word_embeddings)
+        if is_own or name not in tensors:
             continue
-        if original is None:
+        if not config.tie_word_embeddings:
+            # Then transformers reads this bias alone.
+            tensors[original] = tensors.pop(name)
+        elif original not in tensors:
             # A file may hold either name of tied tensors.
-            tensors[sources[ours].name] = tensors.pop(f"{decoder}.{part}")
-        elif np.array_equal(copy, original):
-            del tensors[f"{decoder}.{part}"]
-    for name in [name for name in tensors if name.endswith("embeddings.position_ids")]:
+            tensors[original] = tensors.pop(name)
+        elif np.array_equal(tensors[name], tensors[original]):
+            del tensors[name]
+    for name in [name for name in tensors if name.endswith(_NO_WEIGHTS)]:
         del tensors[name]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints import xlnet
+from albert_tf.checkpoints import official_xlnet as xlnet
 from albert_tf.checkpoints.variables import (
     TABLES,
     Source,
@@ -44,7 +44,7 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     prefix = checkpoint_prefix(path)
     tensors = read_tensors(prefix)
     if xlnet.is_official(tensors):
-        tensors = xlnet.unstacked(xlnet.flattened(tensors))
+        tensors = xlnet.unstacked(tensors)
     if model is None:
         config = AlbertConfig.from_json(_config_file(Path(prefix).parent))
         task = "nsp" if mentions(tensors, "/layer_0/") else "sop"
@@ -70,8 +70,8 @@ def save_official(model: keras.Model, directory: str | os.PathLike, name: str = 
     sources = sources_for(config)
     tensors = extract(model, sources)
     if config.position_type == "relative":
-        kind, values = "xlnet", xlnet.config_values(config, "official")
-        tensors = xlnet.stacked(xlnet.unflattened(tensors, config), config)
+        kind, values = "xlnet", xlnet.config_values(config)
+        tensors = xlnet.stacked(tensors, config)
     else:
         kind, values = "bert" if mentions(tensors, "/layer_0/") else "albert", config.to_dict()
         if config.sharing == "none" and kind == "albert":
@@ -141,7 +141,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
     """Maps this package's variable names to those of an official checkpoint; raises UserError if no format fits."""
     if config.position_type == "relative":
-        xlnet.check_form(config, "XLNet's code")
+        xlnet.check_form(config)
         return xlnet.official_sources(config)
     check_published(config, "the official code")
     if config.hidden_act not in ("gelu", "relu", "tanh", "linear"):

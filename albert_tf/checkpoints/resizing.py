@@ -7,7 +7,7 @@ from keras import ops
 from albert_tf.checkpoints.variables import Model, changed, encoder_of
 from tfrecords.base.errors import UserError
 
-_BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
+_BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias", "masked_lm/decoder")
 
 
 def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:

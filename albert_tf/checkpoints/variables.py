@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ from albert_tf.base.model import has_adapters
 from albert_tf.checkpoints.untrusted import check_claims
 from albert_tf.config import AlbertConfig
 from albert_tf.config.registry import REGISTRY
+from albert_tf.families import Source
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
@@ -27,18 +28,12 @@ MASK_EMBEDDING = "mask_embedding"
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # Variables that only a checkpoint or only a model may have: nothing else may differ.
 OPTIONAL = (
-    *("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
+    *("pooler/", "pooler_norm/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
+    "detector/",
     *("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/"),
 )
 # Task heads: without values in the checkpoint they keep their initial ones.
-FRESH = OPTIONAL[3:]
-
-
-class Source(NamedTuple):
-    """A variable's name in a checkpoint, and whether it is transposed there."""
-
-    name: str
-    transposed: bool = False
+FRESH = OPTIONAL[4:]
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
@@ -84,6 +79,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         "embeddings/layer_norm": embeddings.layer_norm,
         "final_norm": encoder.final_norm,
         "pooler": encoder.pooler,
+        "pooler_norm": encoder.pooler_norm,
         "embeddings/projection": embeddings.projection,
     }
     layers = {name: layer for name, layer in parts.items() if layer is not None}
@@ -112,15 +108,17 @@ def changed(model: Model, config: AlbertConfig, change: Callable[[str, np.ndarra
     return other
 
 
-def check_published(
-    config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
-) -> None:
-    """Raises UserError if the format `where`, which supports only `extensions`, cannot hold a configuration."""
-    names = list(config.unpublished)
-    names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
-    if config.position_offset and not has_roberta:
-        names.insert(0, "position_offset")
-    if names:
+def unpublished(config: AlbertConfig) -> list[str]:
+    """Returns the keys that are set in a configuration and that not every published model has."""
+    names = [*["position_offset"] * bool(config.position_offset), *config.unpublished]
+    # A random depth is of training alone.
+    first = [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name != "random_depth"]
+    return list(dict.fromkeys([*names, *first]))
+
+
+def check_published(config: AlbertConfig, where: str, known: Iterable[str] = ()) -> None:
+    """Raises UserError if the format `where` cannot hold a configuration; `known` are other keys that it can hold."""
+    if names := [name for name in unpublished(config) if name not in known]:
         values = ", ".join(f"{name} {getattr(config, name)!r}" for name in names)
         raise UserError(f"{where} cannot hold a model with {values}; keep it as a .keras file")
 
@@ -165,11 +163,18 @@ def _or_first_block(name: str, source: Source, sources: Mapping[str, Source], te
 
 
 def _read(tensor: np.ndarray, source: Source) -> np.ndarray:
+    number, count = source.part
+    if count > 1 and len(tensor) % count == 0:
+        tensor = np.split(tensor, count)[number]
+    if source.shape and tensor.shape == source.shape:
+        # Attention's kernels have an axis for heads, and vectors of a model axes of 1.
+        tensor = tensor.reshape((len(tensor), -1) if len(tensor) > 1 else -1)
     return tensor.T if source.transposed else tensor
 
 
 def _difference(source: Source, tensors: Mapping[str, np.ndarray], variable: keras.Variable) -> str:
-    expected = tuple(variable.shape)[::-1] if source.transposed else tuple(variable.shape)
+    first, *others = tuple(variable.shape)[::-1] if source.transposed else tuple(variable.shape)
+    expected = (first * source.part[1], *others)
     return f"{source.name} {tensors[source.name].shape}, expected {expected}"
 
 
@@ -182,12 +187,18 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
         logging.warning("left out, the target format has no place for them: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
-    if names := encoder_of(model).config.unpublished:
-        raise UserError(f"the target format has no place for {', '.join(names)}; keep the model as .keras")
     if without_source:
         raise UserError(f"the target format has no place for {', '.join(without_source)}")
-    numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}
-    return {sources[name].name: np.ascontiguousarray(_read(value, sources[name])) for name, value in numpy.items()}
+    parts = dict[str, dict[int, np.ndarray]]()
+    for name, variable in variables.items():
+        source, value = sources[name], keras.ops.convert_to_numpy(variable)
+        value = value.T if source.transposed else value
+        own = parts.setdefault(source.name, {})
+        if source.part[0] in own:
+            raise UserError(f"the target format has one place for {name} and another layer: {source.name}")
+        own[source.part[0]] = value.reshape(source.shape or value.shape)
+    joined = {name: [own[number] for number in sorted(own)] for name, own in parts.items()}
+    return {name: np.ascontiguousarray(np.concatenate(own) if own[1:] else own[0]) for name, own in joined.items()}
 
 
 def mentions(names: Iterable[str], part: str) -> bool:
@@ -212,12 +223,16 @@ def build_model(
         return name in sources and sources[name].name in tensors
 
     check_claims(config.to_dict(), sum(tensor.size for tensor in tensors.values()), where)
-    encoder = AlbertEncoder(config, pooler=has("pooler/kernel"))
-    if has("masked_lm/output_bias") and config.position_type == "relative":
+    has_words = has("masked_lm/output_bias")
+    # A layer of some heads for words has the name of the others' pooler.
+    is_of_words = has_words and sources.get("pooler/kernel") == sources.get("masked_lm/dense/kernel")
+    encoder = AlbertEncoder(config, pooler=has("pooler/kernel") and not is_of_words)
+    if has_words and config.position_type == "relative":
         return XlnetPretrainer(encoder)
-    if has("masked_lm/output_bias"):
+    if has_words:
         return AlbertPretrainer(encoder, pair_task=pair_task if has("pair/kernel") else None)
-    if has("span/kernel") or has("start/kernel"):
+    is_named_so = sources.get("span/kernel") != sources.get("classifier/kernel") or "QuestionAnswering" in architecture
+    if (has("span/kernel") and is_named_so) or has("start/kernel"):
         return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
     if not has("classifier/kernel"):
         return encoder

@@ -40,7 +40,15 @@ class AlbertConfig:
         norm: "layer_norm", or "rms_norm", which subtracts no mean and has no bias (Zhang and Sennrich 2019).
         feed_forward: "mlp" computes output(hidden_act(intermediate(x))); "glu" computes
             output(hidden_act(intermediate(x)) * gate(x)): GeGLU for "gelu", SwiGLU for "silu" (Shazeer 2020).
-        use_bias: whether dense layers and norms in embeddings and blocks have biases; pooler and heads always do.
+        use_bias: whether dense layers and norms in embeddings and blocks have biases; pooler and heads always do,
+            except for `pooler_norm`.
+        first_norm: whether the first step's attention normalizes its input, with `norm_position` "pre".
+        pooling: "cls" pools [CLS], "mean" the mean of all tokens.
+        pooler_act: the pooler's activation.
+        pooler_norm: whether the pooler has a norm after its activation and no bias, is the layer before the decoder of
+            masked words, too, and transforms each token before a head for tokens or spans (ModernBERT).
+        tie_word_embeddings: whether masked words are scored by the word embeddings, and not by a table of the head.
+        type_vocab_size: number of segment types; 0 for no segments.
         unused: (key, value) pairs for extensions that are off.
 
     Raises:
@@ -75,6 +83,11 @@ class AlbertConfig:
     norm: str = "layer_norm"
     feed_forward: str = "mlp"
     use_bias: bool = True
+    first_norm: bool = True
+    pooling: str = "cls"
+    pooler_act: str = "tanh"
+    pooler_norm: bool = False
+    tie_word_embeddings: bool = True
     extensions: tuple["Extension", ...] = ()
     unused: tuple[tuple[str, Any], ...] = ()
 
@@ -105,7 +118,7 @@ class AlbertConfig:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        spec = Spec()
+        spec = Spec(has_types=self.type_vocab_size > 0)
         for one in self.extensions:
             spec = one.spec(spec)
         return spec
@@ -136,6 +149,11 @@ class AlbertConfig:
     def is_projected(self) -> bool:
         """Whether a matrix maps embeddings to `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no blocks are shared and embeddings are not factorized."""
+        return self.sharing == "none" and not self.is_projected and self.inner_group_num == 1
 
     @classmethod
     def named(cls, name: str) -> Self:
@@ -222,7 +240,9 @@ _CHOICES = {
     "norm_position": ("post", "pre"),
     "norm": ("layer_norm", "rms_norm"),
     "feed_forward": ("mlp", "glu"),
+    "pooling": ("cls", "mean"),
 }
+_CHOICES["pooler_act"] = _CHOICES["hidden_act"]
 
 # Every one is listed before weights are read.
 _MOST_STEPS = 4096
@@ -238,7 +258,8 @@ def _is_set(key: str, value: Any) -> bool:
 
 def _check(config: AlbertConfig) -> None:
     for name, field in _CORE.items():
-        check_value(field, getattr(config, name), _CHOICES)
+        if not (name == "type_vocab_size" and type(config.type_vocab_size) is int and config.type_vocab_size == 0):
+            check_value(field, getattr(config, name), _CHOICES)
     heads, groups, layers = config.num_attention_heads, config.num_hidden_groups, config.num_hidden_layers
     if config.hidden_size % heads:
         raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
@@ -253,6 +274,11 @@ def _check(config: AlbertConfig) -> None:
         raise UserError(
             f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
             f" {config.max_position_embeddings} for a token"
+        )
+    if not config.first_norm and (config.norm_position != "pre" or config.sharing not in ("none", "ffn")):
+        raise UserError(
+            "first_norm false leaves out a norm before attention of the first step alone; set norm_position 'pre' and"
+            " sharing 'none'"
         )
     if config.depth_plan:
         check_depth_plan(config)

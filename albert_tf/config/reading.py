@@ -11,19 +11,9 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from albert_tf.config.published import (
-    CONFIG_FILES,
-    DEFAULTS,
-    IGNORED_KEYS,
-    MODEL_TYPES,
-    MPNET_MUST_EQUAL,
-    MUST_EQUAL,
-    NAMED,
-    OTHER_NAMES,
-    ROBERTA_TYPES,
-)
+from albert_tf.config.published import CONFIG_FILES, IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from albert_tf.config.registry import KEYS
-from albert_tf.permutation import configuration as permutation
+from albert_tf.families import Family, families
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import read_json
 from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
@@ -31,7 +21,6 @@ from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
 Config = TypeVar("Config")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
-_ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing", "depth_plan")
 _HUGGINGFACE_ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_new": "gelu",
@@ -92,10 +81,11 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
         raise UserError(f"'{path}' holds no JSON object")
     if model_type is not None:
         values.setdefault("model_type", model_type)
-    said = [permutation.NAMES.get(key) for key in values] if permutation.describes(values) else list(values)
-    missing = [key for key in _SIZES if key not in said]
     try:
         check_kind(values)
+        keys = _family_of(values).keys
+        said = list(values) if keys is None else [keys.get(key) for key in values]
+        missing = [key for key in _SIZES if key not in said]
         if not missing:
             return read_values(make, values, str(path))
     except UserError as error:
@@ -108,61 +98,50 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Translates an official or HuggingFace configuration to AlbertConfig's fields."""
     check_kind(values)
-    from_huggingface = "model_type" in values or "transformers_version" in values
-    if permutation.describes(values):
-        _check_keys(values, permutation.NAMES, permutation.MUST_EQUAL, from_huggingface, where)
-        known = permutation.read(values)
-    else:
-        known = _known(values, defaults, from_huggingface, where)
-    if from_huggingface and isinstance(known["hidden_act"], str):
-        known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
+    family, is_theirs = _family_of(values), "model_type" in values or "transformers_version" in values
+    names = family.keys
+    if names is None:
+        # The later fields that families with keys of their own have are no keys of others.
+        later = list(defaults)[list(defaults).index("position_offset") :] if is_theirs else []
+        own = {key for one in families() for key in (*one.fixed, *(one.form if one.keys is not None else ()))}
+        names = {key: key for key in defaults if key not in own.intersection(later)}
+    _check_keys(values, names, family, is_theirs, where)
+    known = {names[key]: value for key, value in values.items() if key in names}
+    known = {**family.fields, **(family.defaults if is_theirs else {}), **known}
+    if not family.is_factorized:
+        known = {"embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known
+    known = family.read(values, known)
+    for key in ("hidden_act", "pooler_act") if is_theirs else ():
+        if isinstance(known.get(key), str):
+            known[key] = _HUGGINGFACE_ACTIVATIONS.get(known[key], known[key])
     return known
 
 
-def _known(
-    values: Mapping[str, Any], defaults: Mapping[str, Any], from_huggingface: bool, where: str
-) -> dict[str, Any]:
-    model_type, fixed = values.get("model_type"), MUST_EQUAL
-    if from_huggingface:
-        fixed = MUST_EQUAL | (MPNET_MUST_EQUAL if model_type == "mpnet" else {})
-        defaults = {key: value for key, value in defaults.items() if key not in MPNET_MUST_EQUAL}
-    _check_keys(values, defaults, fixed, from_huggingface, where)
-    known = {key: value for key, value in values.items() if key in defaults}
-    if model_type in ROBERTA_TYPES:
-        padding = values.get("pad_token_id")
-        padding = 1 if padding is None else padding
-        # Another kind of value is no offset, as the configuration says.
-        known = {"position_offset": padding + 1 if type(padding) is int else padding} | known
-    says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
-    if model_type not in (None, "albert") or not says_albert:
-        known = {"sharing": "none", "embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known
-    elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
-        known["factorization"] = "word"
-    if model_type == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
-        known.setdefault("always_project", True)
-    if from_huggingface:
-        known = DEFAULTS[model_type or ("albert" if says_albert else "bert")] | known
-    return known
+def _family_of(values: Mapping[str, Any]) -> Family:
+    if (kind := values.get("model_type")) is not None:
+        return next(one for one in families() if kind in one.model_types)
+    # Of those whose keys are there, the one that needs most.
+    fitting = [(len(keys), one) for one in families() for keys in one.known_by if values.keys() >= set(keys)]
+    return max(fitting, key=lambda pair: pair[0])[1]
 
 
 def check_kind(values: Mapping[str, Any], where: str = "") -> None:
     """Raises UserError if a configuration's model_type is not supported; `where` names its model."""
     kind, said = values.get("model_type"), f"'{where}': " if where else ""
-    if kind is not None and kind not in MODEL_TYPES:
-        raise UserError(f"{said}model_type {kind!r} is not supported; it must be one of {', '.join(MODEL_TYPES)}")
+    known = [name for family in families() for name in family.model_types]
+    if kind is not None and kind not in known:
+        raise UserError(f"{said}model_type {kind!r} is not supported; it must be one of {', '.join(known)}")
 
 
-def _check_keys(
-    values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool, where: str
-) -> None:
-    unknown = list[str]()
+def _check_keys(values: Mapping[str, Any], names: Iterable[str], family: Family, is_theirs: bool, where: str) -> None:
+    unknown, fixed, ignored = list[str](), {**MUST_EQUAL, **family.fixed}, {*IGNORED_KEYS, *family.others.split()}
     for key, value in values.items():
         if key in names:
             continue
-        if key in fixed:
+        if key in fixed and key not in ignored:
             if value not in fixed[key]:
                 raise UserError(f"{key} {value!r} is another architecture; supported: {fixed[key]}")
-        elif key not in IGNORED_KEYS and not (is_theirs and key.startswith("_")) and key != "auto_map":
+        elif key not in ("model_type", *ignored) and not (is_theirs and key.startswith("_")) and key != "auto_map":
             unknown.append(key)
     if not unknown:
         return

@@ -78,14 +78,14 @@ REGISTRY = {
     ),
     "depth_lora": Entry(("depth_lora_rank", "depth_lora_target")),
     "random_depth": Entry(("random_depth_min",)),
-    "rotary": Entry(("position_type", "rotary_theta"), ("rotary",), off="absolute"),
+    "rotary": Entry(("position_type", "rotary_theta", "rotary_local_theta"), ("rotary",), off="absolute"),
     "relative": Entry(
         ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
         ("relative",),
         off="absolute",
         features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
     ),
-    "window": Entry(("attention_window", "global_attention_every")),
+    "window": Entry(("attention_window", "global_attention_every", "window_first_token")),
     "distance_buckets": Entry(("relative_attention_num_buckets",)),
 }
 # All keys that extensions read, each once.

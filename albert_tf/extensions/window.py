@@ -1,6 +1,6 @@
 """Attention for long rows: either local attention, or full attention computed for some queries at a time.
 
-Local attention is to nearby tokens and the first one, as in Longformer (arXiv:2004.05150); every few steps may attend
+Local attention is to nearby tokens and, as in Longformer (arXiv:2004.05150), the first one; every few steps may attend
 to all tokens, as in ModernBERT (arXiv:2412.13663).
 """
 
@@ -25,24 +25,31 @@ PART = 512
 
 @dataclasses.dataclass(frozen=True)
 class Window(Extension):
-    """Restricts attention to nearby tokens and the first one; the first token attends to all.
+    """Restricts attention to nearby tokens and, by default, the first one; the first token attends to all.
 
     Attributes:
         attention_window: number of positions on each side; 0 for full attention. Rows of at most this many tokens plus
             one are unaffected.
         global_attention_every: attention is full at one step in this many, beginning with the first; 0 for never.
+        window_first_token: whether all tokens attend to the first one, and it to all.
     """
 
-    name, begins_plain, needed = "window", True, ("global_attention_every",)
+    name, begins_plain, needed = "window", True, ("global_attention_every", "window_first_token")
     packs = False
     attention_window: int = 0
     global_attention_every: int = 0
+    window_first_token: bool = True
 
     def period(self) -> int:
         return self.global_attention_every or 1
 
     def is_local(self, step: Step) -> bool:
         return not (self.global_attention_every and step.phase == 0)
+
+    def seen_by_summary(self, step: Step) -> slice:
+        """Returns the keys that a row's first token attends to in a step that computes it alone."""
+        is_cut = step.only_summary and self.is_local(step) and not self.window_first_token
+        return slice(self.attention_window + 1) if is_cut else slice(None)
 
     def check_features(self, features: dict[str, Any]) -> None:
         if "sequence_ids" in features:
@@ -70,11 +77,13 @@ class Window(Extension):
                 return attention.softmax(scores, step, part)
 
             length = ops.shape(query)[2]
-            # The first token attends to all.
             is_near = self.is_local(step) and not step.only_summary
             if is_near and not (isinstance(length, int) and length <= window + 1):
-                return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
-            return attend_by_parts(query, key, value, pairs.bias, score, weigh)
+                first = self.window_first_token
+                return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE, first)
+            seen = self.seen_by_summary(step)
+            bias = None if pairs.bias is None else pairs.bias[..., seen]
+            return attend_by_parts(query, key[:, :, seen], value[:, :, seen], bias, score, weigh)
 
         return dataclasses.replace(attention, attend=attend)
 
@@ -99,8 +108,11 @@ def attend_nearby(
     weigh: Callable,
     window: int,
     masked: float,
+    with_first: bool = True,
 ) -> Tensor:
-    """Computes attention to tokens at most `window` positions away and the first token, which itself attends to all.
+    """Computes attention to tokens at most `window` positions away.
+
+    If `with_first`, all also attend to the first token, which itself attends to all.
 
     `query`, `key`, `value` and the result are [batch, heads, length, head_size]. `bias`, [batch, 1, 1, length], is
     added to all scores, and `masked` to those of pairs that must not attend. `score` returns scores [..., queries,
@@ -125,13 +137,16 @@ def attend_nearby(
     if bias is None:
         bias = ops.zeros((batch, 1, 1, length), query.dtype)
     # All attend to the first token, once.
-    of_keys = ops.where(ops.arange(length) == 0, ops.cast(masked, bias.dtype), bias)
+    of_keys = ops.where(ops.arange(length) == 0, ops.cast(masked, bias.dtype), bias) if with_first else bias
     of_keys = with_neighbours(ops.transpose(of_keys, (0, 1, 3, 2)), masked)[..., 0]
     places = ops.arange(3 * window)[None] - window - ops.arange(window)[:, None]
     of_pairs = ops.cast(ops.where(ops.abs(places) <= window, 0.0, masked), query.dtype)
     queries = blocks(query)
     scores = score(queries, with_neighbours(key))
     scores = scores + of_pairs + ops.expand_dims(of_keys, 3)
+    if not with_first:
+        contexts = ops.matmul(weigh(scores, 0), with_neighbours(value))
+        return ops.reshape(contexts, (batch, heads, count * window, size))[:, :, :length]
     of_first = ops.expand_dims(bias, 3)[..., :1]
     first = score(queries, ops.expand_dims(key[:, :, :1], 2)) + of_first
     probabilities = weigh(ops.concatenate([scores, first], axis=-1), 0)

@@ -147,13 +147,14 @@ class Attention:
     softmax: Callable  # of the kernels
     query_scale: float  # the factor that queries have already; anything added to them needs it, too
     score_scale: float  # the factor that scores still need
-    rotate: Callable | None = None  # of queries or keys, and their part of the pairs' feature "rotation"
+    rotate: Callable | None = None  # of queries or keys, and their part of the pairs' feature `rotation(step)`
+    rotation: Callable[[Step], str] = lambda step: "rotation"
     score: Callable = product_score
     attend: Callable = attend_to_all
     multiply: Callable = _multiply  # as tf.matmul
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step) -> Tensor:
         if self.rotate is not None:
-            of_queries, of_keys = pairs.features["rotation"]
+            of_queries, of_keys = pairs.features[self.rotation(step)]
             query, key = self.rotate(query, of_queries), self.rotate(key, of_keys)
         return self.attend(self, query, key, value, pairs, step)

@@ -8,7 +8,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.extensions import ExtendedEncoder
-from albert_tf.base.layers import SeedInFiles
+from albert_tf.base.layers import SeedInFiles, activation
 from albert_tf.base.model import BaseModel, Untracked, check_data, enable_adapters, merge_adapters, put
 from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import resolve_walk
@@ -60,7 +60,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         if config.extensions or walk not in PLAIN_WALKS:
             config, walk = resolve_walk(config, walk)
         self.config, self.walk, self.seed, self.steps = config, walk, seed, tuple(plan(config))
-        own = {"dtype": self.dtype_policy}
+        own: dict[str, Any] = {"dtype": self.dtype_policy}
         self.embeddings = Embeddings(config, name="embeddings", **own)
         self._halves = Untracked(self._make_halves())
         self.blocks = [
@@ -74,8 +74,12 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         self.add_extension_layers(config, "encoder")
         self.final_norm: Any = norm(config, name="final_norm", **own) if config.norm_position == "pre" else None
         self.pooler: Any = None
+        self.pooler_norm: Any = None
         if pooler:
-            self.pooler = dense(config, config.hidden_size, activation="tanh", name="pooler", **own)
+            own |= {"activation": activation(config.pooler_act), "use_bias": not config.pooler_norm}
+            self.pooler = dense(config, config.hidden_size, name="pooler", **own)
+        if pooler and config.pooler_norm:
+            self.pooler_norm = norm(config, name="pooler_norm", dtype=self.dtype_policy)
         draws = any(one.draws for one in config.extensions)
         self.seed_generator = None
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob or draws:
@@ -101,7 +105,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         for block in self.blocks:
             block.build((None, width))
         self.build_extension_layers(self.config)
-        for layer in (self.final_norm, self.pooler):
+        for layer in (self.final_norm, self.pooler, self.pooler_norm):
             if layer is not None:
                 layer.build((None, width))
         self._weights = Untracked(collect(self.config, self.owners()))
@@ -167,7 +171,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         sequence = self._finish(runner, ops.cast(runner.result(state), self.compute_dtype))
         outputs = {"embedding_output": rows.content(embedded)} | rows.outputs(sequence) | reported
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(rows.summaries(outputs["sequence_output"]))
+            outputs["pooled_output"] = self.pooled(rows.summaries(outputs["sequence_output"]))
         if has_states:
             outputs["hidden_states"] = [rows.content(one) for one in hidden_states]
         if attentions is not None:
@@ -203,6 +207,15 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         embedded, hidden = self.embeddings(ids, segments, rows.positions, seed=seed, rows=rows)
         runner = make_runner(self.config, kernels, rows, weights)
         return embedded, runner, runner.begin(ops.reshape(hidden, (-1, self.config.hidden_size)))
+
+    def pooled(self, vectors: Tensor) -> Tensor:
+        """Applies the pooler to vectors [..., hidden_size]."""
+        pooled = self.pooler(vectors)
+        return pooled if self.pooler_norm is None else self.pooler_norm(pooled)
+
+    def of_tokens(self, vectors: Tensor) -> Tensor:
+        """Returns what a head for tokens or spans reads of sequence_output."""
+        return vectors if self.pooler_norm is None else self.pooled(vectors)
 
     def owners(self) -> dict[tuple[str, int], Any]:
         return {("encoder", 0): self, ("embeddings", 0): self.embeddings} | self.halves

@@ -137,10 +137,17 @@ class PaddedRows(Rows):
         return words
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
-        return self.summaries(self.rectangle(hidden))
+        return summary_tokens(self.rectangle(hidden), self.features, self.config)
 
     def summaries(self, rectangle: Tensor) -> Tensor:
-        return summary_tokens(rectangle, self.features, self.config)
+        """Returns what the pooler reads: [CLS], or the mean of all tokens."""
+        if self.config.pooling == "cls":
+            return summary_tokens(rectangle, self.features, self.config)
+        if "sequence_starts" in self.features:
+            raise plain(UserError("pooling 'mean' takes whole rows; leave out sequence_starts"))
+        weights = self.weights[:, :, None]
+        mean = ops.sum(ops.cast(rectangle, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.cast(mean, rectangle.dtype)
 
     def rectangle(self, values: Tensor) -> Tensor:
         return ops.reshape(values, (-1, self.length, *values.shape[1:]))

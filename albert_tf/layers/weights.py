@@ -61,7 +61,9 @@ class Half(keras.layers.Layer, ExtensionOwner):
             scale = residual_scale(config) if name == "output" else 1.0
             layer = dense(config, units, scale, use_bias=has_bias, name=name, **own)
             setattr(self, "output_dense" if name == "output" else name, layer)
-        self.layer_norm = norm(config, name="layer_norm", **own)
+        self.layer_norm: Any = norm(config, name="layer_norm", **own)
+        if is_attention and not config.first_norm and self.steps == (0,):
+            self.layer_norm = keras.layers.Identity(name="layer_norm", **own)
         if is_attention:
             self.add_extension_layers(config, kind, self.steps)
             put(self, "projections/dense", self.query)

@@ -7,6 +7,7 @@ import keras
 from absl import logging
 
 from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.families import families
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -15,8 +16,6 @@ from tfrecords.tokenizers.vocabularies.comparing import SPECIAL, difference, spe
 
 # Rows that a published table may have beyond the vocabulary's pieces, to be a multiple of 8, 64 or 128.
 _PADDING = 128
-# In the configurations of these, bos and eos are [CLS] and [SEP].
-_BOS_IS_CLS = ("albert", "roberta")
 
 
 def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
@@ -86,6 +85,7 @@ def _said_ids(folder: Path, kind: str) -> dict[str, int]:
     values = files.read_object(folder / "config.json")
     names = {role: f"{role}_token_id" for role in SPECIAL}
     # Chinese ALBERTs over WordPiece keep the defaults of bos and eos, which are those of SentencePiece models.
-    if values.get("model_type") in _BOS_IS_CLS and kind != "wordpiece":
+    bos_is_cls = any(one.bos_is_cls for one in families() if values.get("model_type") in one.model_types)
+    if bos_is_cls and kind != "wordpiece":
         names |= {"cls": "bos_token_id", "sep": "eos_token_id"}
     return {role: values[name] for role, name in names.items() if isinstance(values.get(name), int)}

@@ -133,10 +133,10 @@ class AlbertTokenClassifier(ClassesModel):
         return _classes_loss(reduction="mean_with_sample_weight") | {"weighted_metrics": _accuracy()}
 
     def vectors(self, features: Any, training: bool) -> Tensor:
-        return self.encoder(features, training=training)["sequence_output"]
+        return self.step_vectors(self.encoder(features, training=training)["sequence_output"])
 
     def step_vectors(self, hidden: Tensor) -> Tensor:
-        return hidden
+        return self.encoder.of_tokens(hidden)
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")

@@ -33,8 +33,9 @@ class DenseHeadModel(EncoderModel):
         inner_heads: int = 0,
         **kwargs: Any,
     ):
-        super().__init__(encoder, pooler=self.needs_pooler, **kwargs)
-        if self.needs_pooler and self.encoder.pooler is None:
+        needs_pooler = self.needs_pooler or getattr(encoder, "config", encoder).pooler_norm
+        super().__init__(encoder, pooler=needs_pooler, **kwargs)
+        if needs_pooler and self.encoder.pooler is None:
             raise UserError(f"{type(self).__name__} needs an encoder with a pooler")
         config = self.encoder.config
         self.dropout = ResumableDropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -58,7 +59,7 @@ class DenseHeadModel(EncoderModel):
         if not (training and self.encoder.config.position_offset):
             return outputs["pooled_output"]
         # RoBERTa's head also has dropout before its tanh layer (transformers RobertaClassificationHead).
-        return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
+        return self.encoder.pooled(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
     def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
         """Returns logits for the features of AlbertEncoder.
@@ -107,7 +108,7 @@ class EarlyExitModel(DenseHeadModel):
         return [*self.inner_heads, self.head] if self.early_exit else []
 
     def step_vectors(self, hidden: Tensor) -> Tensor:
-        return self.encoder.pooler(hidden[:, 0])
+        return self.encoder.pooled(hidden[:, 0])
 
     def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
         return self._exits(self._states(features, training), training)

@@ -9,7 +9,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gather_positions
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.weights import Embeddings, dense
+from albert_tf.layers.weights import Embeddings, dense, initializer
 from tfrecords.answers.spans import IMPOSSIBLE
 
 # Pooling methods.
@@ -64,15 +64,23 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
 
 
 class TiedLMHead(keras.layers.Layer):
-    """Scores the vocabulary with the transposed word embeddings, which the encoder owns, and a bias."""
+    """Scores the vocabulary with the transposed word embeddings, which the encoder owns, and a bias.
+
+    Without `tie_word_embeddings`, the head has a table of its own.
+    """
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         self._embeddings = lambda: embeddings
-        self.goes_back = embeddings.projection is not None
+        self.goes_back, self.own_words = embeddings.projection is not None, None
 
     def build(self, input_shape: Any = None) -> None:
+        if not self.config.tie_word_embeddings:
+            shape = self.config.vocab_size, self.config.embedding_size
+            self.own_words = self.add_weight(
+                name="decoder", shape=shape, initializer=initializer(self.config), autocast=False
+            )
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -85,12 +93,17 @@ class TiedLMHead(keras.layers.Layer):
     def transformed(self, vectors: Tensor) -> Tensor:
         return vectors
 
+    @property
+    def word_table(self) -> Any:
+        """The table [vocab_size, embedding_size] that scores words."""
+        return self._embeddings().word_embeddings if self.own_words is None else self.own_words
+
     def call(self, vectors: Tensor) -> Tensor:
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
         words = self.transformed(ops.reshape(vectors, (-1, self.config.hidden_size)))
         projection = ops.cast(embeddings.projection.kernel, words.dtype) if self.goes_back else None
-        logits = vocabulary_logits(words, embeddings.word_embeddings, self.output_bias, projection)
+        logits = vocabulary_logits(words, self.word_table, self.output_bias, projection)
         return ops.reshape(logits, (*leading, self.config.vocab_size))
 
 
@@ -102,10 +115,12 @@ class MaskedLMHead(TiedLMHead):
         # brightmart/albert_zh transforms at hidden_size, then applies its transposed projection.
         self.goes_back = self.goes_back and config.factorization == "word"
         self.width = embeddings.width
-        self.dense = dense(
-            config, self.width, activation=activation(config.hidden_act), dtype=self.dtype_policy, name="dense"
-        )
-        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+        # ModernBERT's form, as of its pooler.
+        act, is_bare = (config.pooler_act, True) if config.pooler_norm else (config.hidden_act, False)
+        own = {"dtype": self.dtype_policy, "use_bias": not is_bare, "name": "dense"}
+        self.dense = dense(config, self.width, activation=activation(act), **own)
+        has_bias = config.use_bias or not is_bare
+        self.layer_norm = LayerNorm(config.layer_norm_eps, has_bias, dtype=self.dtype_policy, name="layer_norm")
 
     def build(self, input_shape: Any = None) -> None:
         self.dense.build((None, self.config.hidden_size))

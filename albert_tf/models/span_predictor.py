@@ -48,7 +48,7 @@ class AlbertSpanPredictor(EncoderModel):
         dropout: float = 0.1,
         **kwargs: Any,
     ):
-        super().__init__(encoder, pooler=False, **kwargs)
+        super().__init__(encoder, pooler=getattr(encoder, "config", encoder).pooler_norm, **kwargs)
         self.joint, self.start_top, self.end_top = joint, start_top, end_top
         self.max_answer_length, self.dropout = max_answer_length, dropout
         if joint:
@@ -85,7 +85,7 @@ class AlbertSpanPredictor(EncoderModel):
             searched, spans, at most start_top * end_top: see `top_spans`.
         """
         features = by_name(features)
-        hidden = self.encoder(features, training=training)["sequence_output"]
+        hidden = self.encoder.of_tokens(self.encoder(features, training=training)["sequence_output"])
         config = self.encoder.config
         summary = summary_tokens(hidden, features, config)
         scores = span_scores(self.head, hidden, _allowed(features, config), training, summary)

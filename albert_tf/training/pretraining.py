@@ -89,7 +89,7 @@ class Pretraining(Training):
             dtype=settings.dtype_policy,
             seed=settings.seed,
             # Without a pair task nothing trains a pooler, and published models that had none lack it.
-            pooler=pair_task != "none" or not (start.config.position_offset or permutes),
+            pooler=pair_task != "none" or not (start.config.position_offset or permutes or start.config.pooler_norm),
         )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
         pair_task = {"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task)

@@ -114,7 +114,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         self.takes_pairs = False
 
     def logits(self, batch: TokenBatch) -> Tensor:
-        return self.head(self.encode(batch)["sequence_output"])
+        return self.head(self.encoder.of_tokens(self.encode(batch)["sequence_output"]))
 
     def outputs(self, logits: Tensor, batch: TokenBatch):
         return self._named(logits, batch.mask > 0)

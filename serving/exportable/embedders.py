@@ -14,7 +14,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
 from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
-from serving.inference.layers import ExportedNorm, dense
+from serving.inference.layers import ExportedNorm, dense, variable
 from serving.lite.description import Answer
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base.errors import UserError
@@ -182,8 +182,12 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     def add_head(self, model) -> None:
         super().add_head(model)
         head = model.masked_lm_head
-        self.masked_lm_dense = dense(head.dense, tf.float32, self.encoder.config.hidden_act)
+        config = self.encoder.config
+        self.masked_lm_dense = dense(
+            head.dense, tf.float32, config.pooler_act if config.pooler_norm else config.hidden_act
+        )
         self.masked_lm_norm = ExportedNorm(head.layer_norm)
+        self.own_words = None if head.own_words is None else variable(head.own_words, tf.float32, "decoder")
         self.output_bias = head.output_bias.value
         self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
 
@@ -300,7 +304,8 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
         goes_back = config.factorization == "word" and embeddings.projection is not None
         projection = embeddings.projection.kernel if goes_back else None
-        logits = vocabulary_logits(words, embeddings.words, self.output_bias, projection)
+        table = embeddings.words if self.own_words is None else self.own_words
+        logits = vocabulary_logits(words, table, self.output_bias, projection)
         return tf.reshape(logits[:, : self.num_pieces], [*tf.unstack(tf.shape(vectors)[:2]), self.num_pieces])
 
     @staticmethod

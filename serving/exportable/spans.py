@@ -53,7 +53,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return specs("allowed", "may_start", dtype=tf.bool, shape=(None, None)) if self.joint else {}
 
     def lite_answer(self, batch: TokenBatch, allowed: Tensor | None = None, may_start: Tensor | None = None):
-        hidden = self.encode(batch)["sequence_output"]
+        hidden = self.encoder.of_tokens(self.encode(batch)["sequence_output"])
         return (
             joint_scores(self.head(), hidden, allowed, may_start, self.start_top)
             if self.joint
@@ -75,7 +75,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return Answer("spans", inputs=self.inputs, joint=self.joint, **search)
 
     def lite_expected(self, model, inputs, answers):
-        hidden = model.encoder(model_features(inputs), training=False)["sequence_output"]
+        hidden = model.encoder.of_tokens(model.encoder(model_features(inputs), training=False)["sequence_output"])
         if not model.joint:
             return {"logits": as_array(model.head(hidden))}
         scores = span_scores(model.head, hidden, inputs["allowed"])
@@ -119,7 +119,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
 
     def _search(self, rows: TokenBatch, allowed: Tensor, may_start: Tensor | None = None) -> Tensors:
         """Finds the best spans between `allowed` positions; log-probabilities are over these positions and [CLS]."""
-        hidden = self.encode(rows)["sequence_output"]
+        hidden = self.encoder.of_tokens(self.encode(rows)["sequence_output"])
         scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
         may_start = allowed if may_start is None else may_start
         summary = tf.gather(hidden, columns, axis=1, batch_dims=1)

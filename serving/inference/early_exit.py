@@ -124,7 +124,7 @@ class _ExitRunner(Runner):
         )
 
     def _head(self, vectors: Tensor, step: Tensor) -> Tensor:
-        pooled = vectors if self.by_token else tf.tanh(self.encoder.pooler(vectors))
+        pooled = self.encoder.of_tokens(vectors) if self.by_token else self.encoder.apply_pooler(vectors)
         return tf.matmul(pooled, self.kernels[step]) + self.biases[step]
 
     def _rows(self, state: State) -> Tensor:

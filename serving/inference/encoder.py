@@ -13,12 +13,13 @@ from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
+from albert_tf.models.heads import mean_pool
 from serving.export_settings import COMPUTE
 from serving.inference import onednn
 from serving.inference.early_exit import exit_early
 from serving.inference.int8 import quantize_encoder
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
-from serving.inference.layers import ExportedEmbeddings, ExportedNorm, dense
+from serving.inference.layers import ExportedEmbeddings, ExportedNorm, dense, norm
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
 from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import bfloat16_flags, has_only_avx2
@@ -130,7 +131,8 @@ class InferenceEncoder(tf.Module):
         self.settings = KernelSettings(dtype, longest)
         self.final_norm = None if encoder.final_norm is None else ExportedNorm(encoder.final_norm)
         self.embeddings = ExportedEmbeddings(encoder.embeddings, dtype)
-        self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
+        self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32, self.config.pooler_act)
+        self.pooler_norm = None if encoder.pooler_norm is None else norm(encoder.pooler_norm)
         self.extensions = exported_extensions(encoder, self.settings, self.is_plain)
         weights_first = options.compute == "float32" and has_only_avx2()
         self.attentions, self.feed_forwards = (
@@ -164,12 +166,16 @@ class InferenceEncoder(tf.Module):
         hidden = self.finish(runner.result(state))
         outputs = {"sequence_output": runner.rows.rectangle(hidden)}
         if self.pooler is not None:
-            outputs["pooled_output"] = self._pool(runner, runner.rows.summary_tokens(hidden))
+            if self.config.pooling == "mean":
+                mask = tf.cast(runner.rows.batch.mask, tf.float32)
+                outputs["pooled_output"] = self.apply_pooler(mean_pool(outputs["sequence_output"], mask))
+            else:
+                outputs["pooled_output"] = self._pool(runner, runner.rows.summary_tokens(hidden))
         return outputs | runner.report(state)[0]
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
         """Returns only `pooled_output`; if `reports` is empty, the last step computes one token per row."""
-        if self.reports:
+        if self.reports or self.config.pooling != "cls":
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
 
@@ -212,7 +218,7 @@ class InferenceEncoder(tf.Module):
         if rule.kind == "states":
             results["sequence_output"] = results.pop("logits")
             if self.pooler is not None:
-                results["pooled_output"] = tf.tanh(self.pooler(results["sequence_output"][:, 0]))
+                results["pooled_output"] = self.apply_pooler(results["sequence_output"][:, 0])
         return results
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
@@ -267,7 +273,18 @@ class InferenceEncoder(tf.Module):
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _pool(self, runner: Runner, summary_tokens: Tensor) -> Tensor:
-        return tf.tanh(self.pooler(tf.cast(runner.rows.restore(summary_tokens), tf.float32)))
+        return self.apply_pooler(tf.cast(runner.rows.restore(summary_tokens), tf.float32))
+
+    def apply_pooler(self, vectors: Tensor) -> Tensor:
+        """Applies the pooler to float32 vectors [vectors, hidden_size]."""
+        pooled = self.pooler(vectors)
+        return pooled if self.pooler_norm is None else self.pooler_norm(pooled)
+
+    def of_tokens(self, vectors: Tensor) -> Tensor:
+        """Returns what a head for tokens or spans reads of sequence_output, [..., hidden_size]."""
+        if self.pooler_norm is None:
+            return vectors
+        return tf.reshape(self.apply_pooler(tf.reshape(vectors, [-1, self.config.hidden_size])), tf.shape(vectors))
 
 
 def real_tokens(lengths: Tensor, input_ids: Tensor, input_mask: Tensor | None) -> Tensor:

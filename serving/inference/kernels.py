@@ -15,7 +15,7 @@ from albert_tf.config.extension import Extension
 from albert_tf.layers.block import Attention, Kernels, Step
 from albert_tf.layers.depth import Runner
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.inference.layers import ExportedDense, ExportedNorm, act, array, arrays, variable
+from serving.inference.layers import ExportedDense, act, array, arrays, norm, variable
 
 # A Recorder's names for the first and the last product of attention and of the feed-forward network.
 RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
@@ -113,7 +113,7 @@ class AttentionHalf(tf.Module):
             parts = [np.concatenate(rows, axis=1) for rows in apart]
             pairs["query_key_value"] = np.concatenate(list(a.values()), axis=2), join(parts, what="low_rank")
         self.low_rank = LowRank(pairs, half, dtype)
-        self.layer_norm = ExportedNorm(half.layer_norm, dtype)
+        self.layer_norm = norm(half.layer_norm, dtype)
 
 
 class FeedForwardHalf(tf.Module):
@@ -137,7 +137,7 @@ class FeedForwardHalf(tf.Module):
         self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, returns_transposed=transposed)
         self.gate = None if half.gate is None else make(*arrays(half.gate), returns_transposed=transposed)
         self.output = make(*arrays(half.product("output")), reads_transposed=transposed)
-        self.layer_norm = ExportedNorm(half.layer_norm, dtype)
+        self.layer_norm = norm(half.layer_norm, dtype)
 
 
 def _joined(

@@ -1,5 +1,7 @@
 """Dense layers, norms, embeddings and activation functions of exports, over [tokens, units]."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -83,6 +85,13 @@ class ExportedNorm:
         # Of a plain 1 / sqrt grappler makes an rsqrt.
         values *= tf.math.divide_no_nan(1.0, deviation) * self.gamma
         return tf.cast(values if self.beta is None else values + self.beta, self.dtype)
+
+
+def norm(layer, dtype: tf.DType = tf.float32) -> Callable[[Tensor], Tensor]:
+    """Returns the export's version of a Keras normalization layer, or of none (Identity)."""
+    if isinstance(layer, keras.layers.Identity):
+        return lambda inputs: tf.cast(inputs, dtype)
+    return ExportedNorm(layer, dtype)
 
 
 class ExportedEmbeddings(tf.Module):

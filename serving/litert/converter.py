@@ -50,7 +50,7 @@ class PaddedBatch:
     """Replaces FlatBatch, and computes padding; `mask` is bool [batch, length]."""
 
     def __init__(self, mask: Tensor):
-        self.size, self.length = tf.unstack(tf.shape(mask))
+        self.mask, (self.size, self.length) = mask, tf.unstack(tf.shape(mask))
         self.computed = tf.range(self.size * self.length)
         # Of two unknown sizes, LiteRT has no x[:, tf.newaxis].
         self.bias = tf.expand_dims(tf.expand_dims(tf.where(mask, 0.0, MASKED_SCORE), 1), 1)

@@ -96,7 +96,7 @@ def test_published_files_are_read_as_they_are(values, expected):
 
 
 OTHER_KEYS = table("""
-    bert  | {"model_type": "electra"}             | model_type
+    bert  | {"model_type": "funnel"}              | model_type
     bert  | {"model_type": "bert", "position_embedding_type": "relative_key"} | position_embedding_type
     bert  | {"model_type": "bert", "is_decoder": true} | is_decoder
     bert  | {"transformers_version": "4.40.0", "num_hiden_layers": 3} | did you mean 'num_hidden_layers'

@@ -254,7 +254,7 @@ REFUSED = table(r"""
     {"config.json": {"quantization_config": {"bits": 4}}}               | config.json': quantization_config {'bits': 4} is
     {"config.json": {"auto_map": {"AutoModel": "x.X"}, "rope": 1}}      | key 'rope' of a model with code
     {"config.json": {"hidden_sizes": 1}}                                | unknown configuration key 'hidden_sizes'; did you
-    {"config.json": {"model_type": "distilbert", "hidden_size": "..."}} | model_type 'distilbert' is not supported
+    {"config.json": {"model_type": "funnel", "hidden_size": "..."}} | model_type 'funnel' is not supported
     {"config.json": {"model_type": "...", "hidden_size": "...", "architectures": ["X"]}} | ; it describes a X
     {"config.json": {"sbert_ce_default_activation_function": "x.Y"}}    | the activation x.Y is not known
     {"model.safetensors": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"} | model.safetensors' is a Git

@@ -158,7 +158,7 @@ NO_FORM = table("""
     encoder     | word groups      | official    | only with one block for all layers
     encoder     | erf              | official    | gelu_erf
     encoder     | projected        | official    | no projection where embedding_size equals hidden_size
-    encoder     | shared RoBERTa   | huggingface | position_offset 2 has no form there
+    encoder     | shared RoBERTa   | huggingface | no Roberta with shared blocks or factorised embeddings
     encoder     | tanh RoBERTa     | official    | the official code cannot hold a model with position_offset 2
     encoder     | shared XLNet     | huggingface | no XLNet with shared blocks or factorised embeddings
     encoder     | factorised XLNet | official    | no XLNet with shared blocks or factorised embeddings

@@ -23,9 +23,10 @@ class ExportedRotary(ExportedExtension):
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
         half = self.config.head_size // 2
-        frequencies = np.float32(self.config.rotary_theta) ** (-np.arange(half, dtype=np.float32) / half)
-        angles = tf.cast(rows.token_positions(), tf.float32)[..., tf.newaxis] * frequencies
-        rows.add_feature("rotation", tf.complex(tf.cos(angles), tf.sin(angles)))
+        for name, theta in self.extension.bases(rows).items():
+            frequencies = np.float32(theta) ** (-np.arange(half, dtype=np.float32) / half)
+            angles = tf.cast(rows.token_positions(), tf.float32)[..., tf.newaxis] * frequencies
+            rows.add_feature(name, tf.complex(tf.cos(angles), tf.sin(angles)))
         return rows
 
     def attention(self, attention: Attention) -> Attention:

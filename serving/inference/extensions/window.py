@@ -30,11 +30,15 @@ class ExportedWindow(ExportedExtension):
                 return attention.softmax(scores, step, part)
 
             bias = tf.cast(pairs.bias, query.dtype)
-            return window.attend_nearby(query, key, value, bias, score, weigh, places, MASKED_SCORE)
+            return window.attend_nearby(query, key, value, bias, score, weigh, places, MASKED_SCORE, with_first)
 
         length, places = tf.shape(key)[2], self.extension.attention_window
+        with_first = self.extension.window_first_token
         if pairs.summary is not None:
-            return to_all(query)
+            seen = self.extension.seen_by_summary(step)
+            if seen.stop is not None:
+                pairs = TokenPairs(pairs.bias[..., seen], {}, pairs.summary)
+            return attend_to_all(attention, query, key[:, :, seen], value[:, :, seen], pairs, step)
         if self.extension.is_local(step):
             return tf.cond(length <= places + 1, lambda: to_all(query), nearby)
         return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))

@@ -6,7 +6,6 @@ PreTrainedTokenizerFast (transformers/tokenization_utils_tokenizers.py, `convert
 
 import fnmatch
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.folders import other_files
+from tfrecords.tokenizers.folders.classes import TokenizerClass, class_named
 from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
@@ -50,7 +50,7 @@ class FolderFiles:
 
     Attributes:
         by_class: whether transformers reads tokenizer_config.json, not tokenizer.json.
-        of_model: whether transformers infers BERT's, MPNet's or ALBERT's class from the model's type.
+        of_model: whether transformers infers the class from the model's type.
         fairseq: the pieces that fairseq puts before a SentencePiece model's own, or ().
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
@@ -67,15 +67,13 @@ class FolderFiles:
         self.is_of_library = bool(self.described) or any((folder / one).is_file() for one in (_CONFIG, _MAP, _ADDED))
         self._of_model = {"tokenizer_class": model.get("tokenizer_class")}
         named = self._config.get("tokenizer_class") or self._of_model["tokenizer_class"] or model.get("model_type")
-        self._class = str(named or "")
-        self._class = re.sub(r"Tokenizer(Fast)?$", "", self._class).lower()
+        of_class = self._class = class_named(str(named or "")) or TokenizerClass()
         self._kind = other_files.kind_of(self.described) if self.described else ""
-        self.is_of_library |= self._class in other_files.CLASS_ROLES
-        has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
+        self.is_of_library |= bool(of_class.roles)
+        has_own_steps = bool(of_class.own_steps) and of_class.own_steps == self._kind
         self.by_class = self.has_config and (has_own_steps or not self.described)
-        self.of_model = not self.has_config and self._class in ("albert", "bert", "mpnet")
-        self.fairseq = other_files.FAIRSEQ_PIECES.get(self._class, ())
-        self.pair = other_files.CLASS_PAIRS.get(self._class, (1, 1))
+        self.of_model = not self.has_config and of_class.of_model
+        self.fairseq, self.pair = of_class.fairseq, of_class.pair
 
     def check(self, kind: str) -> None:
         """Raises UnknownTokenizer for an unsupported step or key; see `other_files`."""
@@ -104,7 +102,7 @@ class FolderFiles:
         return keras if found is None and isinstance(keras, bool) else found
 
     def default(self, key: str) -> bool | None:
-        of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.fairseq else {}
+        of_class = {"do_lower_case": False} if self._class.keeps_case or self.fairseq else {}
         of_class |= {"strip_accents": not self.fairseq} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
@@ -135,7 +133,7 @@ class FolderFiles:
         """Returns special tokens' strings by role; if `others`, bos may serve as cls and eos as sep."""
         found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
         named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
-        return other_files.CLASS_ROLES.get(self._class, {}) | named
+        return self._class.roles | named
 
     def takes_blank(self, name: str) -> bool | None:
         """Returns whether the mask token `name` takes in blanks before it (lstrip), or None if no file says so.

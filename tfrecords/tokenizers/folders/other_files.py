@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, NoReturn
 from absl import logging
 
 from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
+from tfrecords.tokenizers.folders.classes import CLASSES, class_names
 
 # Files in which sentence-transformers stores whether it lower-cases a text first. The first name is the current one.
 SENTENCE_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-# Classes of tokenizers that keep the case where their files do not say.
-CASED = ("xlnet",)
 ANY = None
 
 
@@ -43,33 +42,6 @@ def _all(*keys: str, values: tuple | None = ANY, kinds: tuple[str, ...] = ()) ->
 
 ROLE_KEYS = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
 MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
-# Byte-level BPE and Unigram files are complete in themselves; these classes read them.
-_CLASSES = {
-    "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
-    "sentencepiece": "Albert XLNet Bert XLMRoberta Camembert",
-    "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen MPNet ModernBert Bert",
-}
-_ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
-CLASSES = {
-    kind: (*_ANY_CLASS, *(f"{name}Tokenizer{fast}" for name in names.split() for fast in ("", "Fast")))
-    for kind, names in _CLASSES.items()
-}
-# For these classes, or types of models, transformers ignores the file's steps and builds its own; see `folder_files`.
-CLASSES_WITH_STEPS = {
-    "WordPiece": "bert electra mobilebert distilbert retribert convbert mpnet funnel layoutlm splinter",
-    "Unigram": "albert xlnet",
-    "BPE": "roberta longformer bart led",
-}
-# What a class, or type of model, takes where no file says it: special tokens, and of pairs the arguments of
-# `row_template.pair_rules`. Others take BERT's (transformers tokenization_mpnet.py).
-CLASS_ROLES = {"mpnet": {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}}
-# The pieces that fairseq puts before those of a SentencePiece model, whose own it drops if they are the same
-# (transformers/convert_slow_tokenizer.py, XLMRobertaConverter and CamembertConverter).
-_XLM = ("<s>", "<pad>", "</s>", "<unk>")
-_CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
-FAIRSEQ_PIECES = {"xlmroberta": _XLM, "xlm-roberta": _XLM, "camembert": _CAMEMBERT}
-CLASS_PAIRS = dict.fromkeys(("mpnet", *FAIRSEQ_PIECES), (2, 0))
-
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
     # Followed.
@@ -178,7 +150,8 @@ _TOKEN = {"content": ANY, "id": ANY, "single_word": (False,)} | dict.fromkeys(
 # Special tokens of published models. Their strings in a text are text, as those of the rows' own special tokens are:
 # whoever writes a text must not write the model's control tokens.
 CONTROL_TOKENS = {"<s>", "</s>", "<pad>", "<unk>", "<mask>", "<cls>", "<sep>", "<eod>", "<eop>", "<|endoftext|>"}
-CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_CAMEMBERT}
+CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+CONTROL_TOKENS |= {piece for one in CLASSES.values() for piece in one.fairseq}
 
 
 def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
@@ -186,7 +159,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
     Raises UnknownTokenizer for an unsupported value.
     """
-    table = CONFIG | {"tokenizer_class": Known(CLASSES[kind]), "auto_map": Known(())}
+    table = CONFIG | {"tokenizer_class": Known(class_names(kind)), "auto_map": Known(())}
     for key, value in settings.items():
         if key in table and not table[key].lets_pass(value, kind):
             refuse(where, f"says {key}={_short(value)}")
