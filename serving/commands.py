@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from serving.lite.folders import holds_version
+from serving.manifest import SAVED_MODEL, versions_of
 from tfrecords.base import files, script
 
 # Name: module, and what it does.
@@ -47,8 +48,9 @@ CLIENT_COMMANDS = {
     "ask": ("serving.lite", "answer texts with a LiteRT version"),
     "start": ("serving.lite.start", "start LiteRT versions behind OpenAI's API, REST and gRPC"),
 }
-# The modules of commands that take a LiteRT version as --model; `serving.score` takes both kinds.
-_OF_LITERT = {"ask": "serving.lite", "evaluate": "serving.litert.evaluate", "search": "serving.litert.search"}
+# The modules of commands that take a LiteRT version, or any export, as --model; `serving.score` takes both.
+_OF_LITERT = {"ask": "serving.lite", "search": "serving.litert.search"}
+_OF_EXPORTS = {"evaluate": "serving.evaluate"}
 
 
 def help_text() -> str:
@@ -74,8 +76,8 @@ def main(arguments: list[str], program: str = "albert-tf") -> None:
         print(script.version_line())
     elif name in commands:
         module = commands[name][0]
-        if commands is COMMANDS and name in _OF_LITERT:
-            module, rest = _for_litert(name, module, rest)
+        if commands is COMMANDS and name in _OF_LITERT | _OF_EXPORTS:
+            module, rest = _for_export(name, module, rest)
         if importlib.util.find_spec(module).submodule_search_locations:
             module += ".__main__"
         script.names |= {module: f"{program} {name}" for name, (module, _) in commands.items()}
@@ -88,14 +90,19 @@ def main(arguments: list[str], program: str = "albert-tf") -> None:
         sys.exit(2)
 
 
-def _for_litert(name: str, module: str, rest: list[str]) -> tuple[str, list[str]]:
-    """Returns a command's module and arguments: others if its --model is a LiteRT version."""
+def _for_export(name: str, module: str, rest: list[str]) -> tuple[str, list[str]]:
+    """Returns a command's module and arguments: others if its --model is an export."""
     given = dict(one.lstrip("-").partition("=")[::2] for one in rest)
     folder = given.get("model", "")
     if name == "search" and not folder and (about := Path(given.get("index_dir", "")) / "index.json").is_file():
         # The index is asked with the model that built it.
         folder = files.read_object(about).get("source", "")
-    if not folder or not holds_version(folder):
+    if not folder:
+        return module, rest
+    if name in _OF_EXPORTS:
+        is_export = versions_of(Path(folder)) or (Path(folder) / SAVED_MODEL).is_file() or holds_version(folder)
+        return _OF_EXPORTS[name] if is_export else module, rest
+    if not holds_version(folder):
         return module, rest
     if name == "ask":
         rest = [one.replace("--model=", "--folder=", 1) if one.startswith("--model=") else one for one in rest]

@@ -14,7 +14,7 @@ from tfrecords.base.settings import CheckedSettings, read_numbers, setting
 
 # What matrix products are computed in.
 COMPUTE = ("float32", "bfloat16", "int8")
-_CALIBRATION_ROWS = 64
+CALIBRATION_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ def read_calibration(path: str) -> list[str]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read --calibration_text={path}: {error}") from error
-    lines = [line for line in lines if line][:_CALIBRATION_ROWS]
+    lines = [line for line in lines if line][:CALIBRATION_ROWS]
     if not lines:
         raise UserError(f"--calibration_text={path} holds no text")
     return lines

@@ -17,10 +17,12 @@ import tensorflow as tf
 from albert_tf.checkpoints.sharing import unshare_blocks
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config.extension import Extension
-from albert_tf.loading.load import Loaded, load
+from albert_tf.loading.load import Loaded
 from albert_tf.loading.saving import task_of
+from albert_tf.tasks.tables.held_out import held_out_file, held_out_rows
 from serving.check import ask_once, check
-from serving.export_settings import ExportSettings, read_calibration, settings_of
+from serving.evaluate import comparison, load_exported
+from serving.export_settings import CALIBRATION_ROWS, ExportSettings, read_calibration, settings_of
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
@@ -33,7 +35,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.script import present_versions, say_next
 from tfrecords.base.settings import read_numbers
 from tfrecords.reading.framing import Framer, encode
-from tfrecords.tokenizers.base import Tokenizer
 
 # The options that may name files.
 _PATHS = ("model", "tokenizer", "calibration_text")
@@ -58,16 +59,11 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
 
 def load_and_write(settings: ExportSettings) -> Path:
     """Loads and exports a model for `serving.export.export`, which has checked the settings."""
-    loaded = load(
-        settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
-        settings.other_tokenizer,
-    )  # fmt: skip
-    return _write(settings, loaded)
+    return _write(settings, load_exported(vars(settings)))
 
 
 def _write(settings: ExportSettings, loaded: Loaded) -> Path:
-    lines = read_calibration(settings.calibration_text) if settings.calibration_text else []
-    is_lite, options = settings.engine == "litert", _options(settings, loaded, lines)
+    is_lite, options = settings.engine == "litert", _options(settings, loaded)
     if is_lite:
         check_model(loaded.model)
     model = _merged(loaded.model) if settings.merge_low_rank else loaded.model
@@ -83,10 +79,14 @@ def _write(settings: ExportSettings, loaded: Loaded) -> Path:
     try:
         if is_lite:
             differences = write_lite_version(temporary, loaded, exportable, options, settings.compute)
+            write_source(temporary, _described(settings))
         else:
             differences = _write_saved_model(temporary, loaded, exportable, settings)
-        for name, difference in (differences or {}).items():
-            print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
+        if settings.check and (rows := held_out_file(loaded.source)):
+            print(f"check: {comparison(loaded, temporary, rows)[1]}")
+        else:
+            for name, difference in (differences or {}).items():
+                print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
         return _put(temporary, base, version, is_next=not settings.version)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -103,8 +103,13 @@ def _write_saved_model(
     if can_run(exportable.encoder.options.compute):
         ask_once(folder, exportable)
     differences = check(folder, loaded.model, exportable) if settings.check else None
-    write_manifest(folder, loaded, exportable, dataclasses.asdict(settings), differences)
+    write_manifest(folder, loaded, exportable, _described(settings), differences)
     return differences
+
+
+def _described(settings: ExportSettings) -> dict[str, Any]:
+    said = dataclasses.asdict(settings)
+    return said | {name: files.whole_path(said[name]) for name in _PATHS}
 
 
 def _merged(model: keras.Model) -> keras.Model:
@@ -172,7 +177,7 @@ def write_manifest(
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
         "check": differences,
-        "export": settings | {name: files.whole_path(settings[name]) for name in _PATHS},
+        "export": settings,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": present_versions(),
         "files_sha256": {
@@ -182,7 +187,7 @@ def write_manifest(
     files.write_json(path, description)
 
 
-def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[str]) -> ExportOptions:
+def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
     config = encoder_of(loaded.model).config
     limit = config.max_seq_length
     length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
@@ -202,18 +207,36 @@ def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[s
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
         inference=InferenceOptions(settings.compute, settings.other_cpu),
-        calibration=_calibration(calibration_lines, loaded.tokenizer, length),
+        calibration=_calibration(settings, loaded, length),
         **{name: getattr(settings, name) for name in same},
     )
 
 
-def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
-    if not lines:
+def _calibration(settings: ExportSettings, loaded: Loaded, length: int) -> tuple | None:
+    """Returns the rows that int8 takes its ranges from: those of --calibration_text, or of the model's run."""
+    tokenizer, rows = loaded.tokenizer, held_out_file(loaded.source)
+    if settings.calibration_text:
+        columns = [read_calibration(settings.calibration_text)]
+        if tokenizer is None:
+            raise UserError("--calibration_text needs the vocabulary; give --tokenizer=FILE")
+    elif tokenizer and rows and settings.compute == "int8" and settings.engine == "tensorflow":
+        held_out = held_out_rows(rows, CALIBRATION_ROWS)
+        columns = [held_out[name] for name in ("text", "second_text") if name in held_out]
+        print(f"ranges of int8 from rows of '{rows}'; --calibration_text takes others")
+    else:
         return None
-    if tokenizer is None:
-        raise UserError("--calibration_text needs the vocabulary; give --tokenizer=FILE")
-    batch = Framer(tokenizer, length).single(encode(tokenizer, lines)).padded()
+    if len(loaded.task.get("inputs") or ()) != 2:
+        # Those of an embedder are read one by one.
+        columns = [[text for column in columns for text in column]]
+    batch = Framer(tokenizer, length).frame(*(encode(tokenizer, column) for column in columns)).padded()
     return batch.input_ids.numpy(), batch.lengths.numpy()
+
+
+def write_source(version: Path, settings: dict[str, Any]) -> None:
+    """Writes the manifest of a LiteRT version, which says what it was exported from."""
+    (version / MANIFEST).parent.mkdir(exist_ok=True)
+    said = {"format_version": FORMAT_VERSION, "export": settings, "config": {}, "versions": {}, "created": ""}
+    files.write_json(version / MANIFEST, said)
 
 
 def _remove_unfinished(base: Path) -> None:

@@ -22,9 +22,9 @@ from serving.export import ExportSettings, export
 from serving.export_settings import COMPUTE
 from serving.gateway.keys import Keys
 from serving.lite.start import PortSettings
-from serving.manifest import FORMAT_VERSION, LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
+from serving.manifest import LITERT, MANIFEST, SAVED_MODEL, read_manifest, versions_of
 from tfrecords.base.errors import UserError, check_libraries
-from tfrecords.base.files import locked, output_folder, whole_path, write_json
+from tfrecords.base.files import locked, output_folder, whole_path
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
@@ -135,9 +135,9 @@ def _export(settings: StartSettings, base: Path, engine: str) -> str:
         if not is_near:
             shutil.rmtree(version)
             version = _write(loaded, dataclasses.replace(asked, compute=taken))
-    manifest = {"format_version": FORMAT_VERSION, "export": kept, "config": {}, "versions": {}, "created": ""}
-    (version / MANIFEST).parent.mkdir()
-    write_json(version / MANIFEST, manifest)
+    from serving.exporting import write_source
+
+    write_source(version, kept)
     print(f"exported {version}", file=sys.stderr)
     return why
 

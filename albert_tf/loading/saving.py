@@ -21,7 +21,7 @@ _CARD = "README.md"
 # A line of every card that `save` writes.
 _FRONT = "library_name: albert-tf"
 # No longer true of a model that was trained since.
-_MEASURED = ("metrics", "distilled_from")
+_MEASURED = ("metrics", "distilled_from", "calibration")
 
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:

@@ -14,13 +14,18 @@ from albert_tf.tasks.tables.values import check_known, labels_of
 from albert_tf.tasks.text_task import TextExample, TextTask
 from tfrecords.base.tables import DataRow
 
-# A label is predicted if its probability is above.
+# A label is predicted if its probability is above, unless training found another threshold for it.
 THRESHOLD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class MultilabelTask(TextTask):
-    """Multi-label classification: the labels of a text are a list of names, perhaps empty."""
+    """Multi-label classification: the labels of a text are a list of names, perhaps empty.
+
+    `threshold`: the probability above which a label is predicted, one for all labels or one for each.
+    """
+
+    threshold: float | Sequence[float] = THRESHOLD
 
     def _label(self, row: DataRow) -> tuple[int, ...]:
         names = labels_of(row, self.label_column)
@@ -49,12 +54,17 @@ class MultilabelTask(TextTask):
         names = ", ".join(f"'{name}'" for name, share in zip(self.labels, shares) if share > THRESHOLD)
         return f"always {names or 'no label'}", np.where(shares > THRESHOLD, np.inf, -np.inf)
 
+    def _choices(self, example: TextExample, output: np.ndarray) -> tuple[np.ndarray, ...]:
+        # No and yes of each label.
+        return np.stack([0 * output, output], axis=-1), self.indicators([example])[0].astype(int)
+
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        return np.asarray(outputs, np.float64) > np.log(THRESHOLD / (1 - THRESHOLD))
+        threshold = np.array(self.threshold)
+        return np.asarray(outputs, np.float64) > np.log(threshold / (1 - threshold))
 
     def _shown(self, value: np.ndarray | tuple[int, ...]) -> str:
         numbers = np.flatnonzero(value) if isinstance(value, np.ndarray) else value
         return json.dumps([self.labels[one] for one in numbers], ensure_ascii=False)
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {"threshold": THRESHOLD}
+        return super().describe() | {"threshold": self.threshold}

@@ -2,7 +2,8 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,18 +18,17 @@ from albert_tf.tasks.metrics import of_ranks, spearman
 from albert_tf.tasks.prediction import padding
 from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
 from albert_tf.tasks.settings import ROLES, FinetuningSettings
+from albert_tf.tasks.tables.data_file import FileOptions, columns_of
+from albert_tf.tasks.tables.held_out import held_out_options
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
-from albert_tf.tasks.task import Hyperparameters, StreamedTask
+from albert_tf.tasks.task import Answered, Hyperparameters, StreamedTask
 from albert_tf.training.loop.batches import batches_per_epoch, epoch_order
 from tfrecords.answers.numbers import unit
-from tfrecords.answers.texts import prompt_name_of
+from tfrecords.answers.texts import TextModel, prompt_name_of
 from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
-from tfrecords.base.tables import write_table
+from tfrecords.base.tables import find_column, write_table
 from tfrecords.tokenizers.base import Tokenizer
-
-if TYPE_CHECKING:
-    from albert_tf.loaded import Loaded
 
 # Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
 DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=1.0, warmup_proportion=0.1, classifier_dropout=-1.0)
@@ -141,7 +141,7 @@ class PairsTask(StreamedTask):
     data: PairData
     loss: PairLoss
     given_prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    teacher: "Loaded | None" = None
+    teacher: Any = None
     head: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -218,16 +218,17 @@ class PairsTask(StreamedTask):
     def _targets(self, examples: Sequence[PairExample]) -> np.ndarray | None:
         if self.teacher is None:
             return np.array([[example.score] for example in examples], np.float32) if self.data.score else None
-        vectors = self._taught(examples)
+        vectors = self.taught(examples)
         if self.loss.name == "mse":
             return vectors.reshape(len(examples), -1)
         products = np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:])
         return products[:, :1] - products[:, 1:]
 
-    def _taught(self, examples: Sequence[PairExample]) -> np.ndarray:
+    def taught(self, examples: Sequence[PairExample]) -> np.ndarray:
+        """Returns the teacher's vectors of the texts, float32 [examples, texts, dimensions]."""
         assert self.teacher is not None
         anchors, *others = zip(*(example.texts for example in examples))
-        documents = [_encoded(self.teacher.encode_document, column) for column in others]
+        documents = (_encoded(self.teacher.encode_document, column) for column in others)
         return np.stack([_encoded(self.teacher.encode_query, anchors), *documents], axis=1)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
@@ -244,10 +245,21 @@ class PairsTask(StreamedTask):
         if self.main_metric == "spearman":
             return {"spearman": spearman(_cosines(vectors), np.array([example.score for example in examples]))}
         if self.main_metric == "cosine":
+            if TARGETS not in rows.values:
+                return {}
             return {
                 "cosine": float(np.mean(np.sum(vectors * unit(rows.values[TARGETS].reshape(vectors.shape)), axis=-1)))
             }
         return of_ranks(ranks_of(vectors, keys_of(examples)))
+
+    def answered(self, examples, rows, outputs) -> list[Answered]:
+        vectors = unit(np.asarray(outputs, np.float32))
+        # A text alone has no cosine.
+        cosines = [f"{one:.9g}" for one in _cosines(vectors)] if vectors.shape[1] > 1 else [""] * len(examples)
+        return [
+            Answered(one.texts, cosine, None if one.score is None else f"{one.score:.9g}")
+            for one, cosine in zip(examples, cosines)
+        ]
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]
@@ -265,6 +277,19 @@ class PairsTask(StreamedTask):
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"prompts": dict(self.prompts)} | dict(self.kept)
+
+
+def measured_pairs(options: FileOptions, model: TextModel) -> PairsTask:
+    """Makes the task that measures an embedder on a file of pairs, or of texts alone; the embedder is its teacher."""
+    columns, path = columns_of(options), Path(options.path)
+    options = held_out_options(options, columns)
+    if options.second_text_column or find_column(path, columns, "positive", "second_text_column", is_optional=True):
+        given = {name: value for name, value in vars(options).items() if name != "path"}
+        data = open_pairs(SimpleNamespace(**given, data_file=options.path))
+    else:
+        data = PairData("mse", (options.text_column or find_column(path, columns, "text"),), "", {})
+    data = dataclasses.replace(data, files={"dev": path}, encoding=options.encoding)
+    return PairsTask(data, PairLoss(data.loss, PairLoss.temperature), teacher=model)
 
 
 def pairs_task(settings: FinetuningSettings) -> PairsTask:

@@ -15,6 +15,7 @@ from albert_tf.tasks.tables.data_file import (
     open_data_file,
 )
 from albert_tf.tasks.tables.folders import find_table, train_file
+from albert_tf.tasks.tables.held_out import held_out_options
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _filled_in(settings: FinetuningSettings, data_file: DataFile) -> FinetuningS
 def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
     """Opens a file of labelled rows for a trained model; columns default to the model's."""
     columns, inputs = columns_of(options), list(trained.get("inputs") or ())
+    options = held_out_options(options, columns)
     if len(inputs) == 1 and options.second_text_column:
         raise UserError(
             f"--second_text_column={options.second_text_column}: the model was trained on single texts; leave it out"

@@ -17,7 +17,7 @@ from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables.data_file import DataFile
 from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
-from albert_tf.tasks.task import Hyperparameters
+from albert_tf.tasks.task import Answered, Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TableTask
 from tfrecords.answers.numbers import tag_answers
 from tfrecords.answers.texts import Truncation
@@ -32,6 +32,16 @@ class TaggedExample(NamedTuple):
 
     words: list[str]
     tags: list[int] | None
+
+    @property
+    def texts(self) -> tuple[str]:
+        return (_joined(self.words),)
+
+
+def _joined(words: Sequence[str]) -> str:
+    # Reading splits a text at white space, and knows a list.
+    text = " ".join(words)
+    return text if text.split() == list(words) else json.dumps(words, ensure_ascii=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +121,15 @@ class TaggingTask(TableTask):
         if self.has_entities:
             scores["f1"] = entity_f1([[tag or "O" for tag in tags] for tags in predictions], right)
         return scores
+
+    def answered(self, examples, rows, outputs) -> list[Answered]:
+        found = []
+        for one, tags, output, heads in zip(examples, self.predictions(examples, rows, outputs), outputs, rows.heads):
+            # A word that is cut off may have no tag.
+            given, right = [tag or "" for tag in tags], [self.labels[tag] for tag in one.tags]
+            choices = output[heads], np.array(one.tags[: len(heads)], int)
+            found.append(Answered(one.texts, _joined(given), _joined(right), *choices))
+        return found
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
         blocks = zip(labelled.tokens["tag"].blocks(), labelled.tokens["tag_weight"].blocks())

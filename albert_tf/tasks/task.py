@@ -2,7 +2,7 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -25,6 +25,23 @@ class Hyperparameters:
     max_seq_length: int = 512
     albert_dropout: float = 0.0
     classifier_dropout: float = 0.1
+
+
+class Answered(NamedTuple):
+    """An example with its answer.
+
+    Attributes:
+        texts: its texts.
+        prediction, label: as a table holds them; a label of None is unknown.
+        logits: of each choice between classes, float [choices, classes].
+        right: the right class of each choice, int [choices].
+    """
+
+    texts: tuple[str, ...]
+    prediction: str
+    label: str | None
+    logits: np.ndarray = np.empty((0, 1))
+    right: np.ndarray = np.empty(0, int)
 
 
 class Task(abc.ABC):
@@ -85,6 +102,10 @@ class Task(abc.ABC):
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
         """Returns the best constant answer, as text and as model output, or None."""
         return None
+
+    def answered(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> list[Answered]:
+        """Returns labelled examples with their answers; [] if they are no rows of a table."""
+        return []
 
     @abc.abstractmethod
     def write_predictions(

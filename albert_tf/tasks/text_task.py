@@ -15,7 +15,7 @@ from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.tables.folders import SUFFIXES, find_table
 from albert_tf.tasks.tables.values import class_of, listed, number_of, text_of
-from albert_tf.tasks.task import Hyperparameters, StreamedTask
+from albert_tf.tasks.task import Answered, Hyperparameters, StreamedTask
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.tables import DataRow, Table, read_table, write_table
@@ -183,6 +183,15 @@ class TextTask(TableTask):
         labels = np.array([example.label for example in examples])
         predictions = self.predictions(outputs)
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
+
+    def answered(self, examples, rows, outputs) -> list[Answered]:
+        return [
+            Answered(one.texts, self._shown(found), self._shown(one.label), *self._choices(one, output))
+            for one, found, output in zip(examples, self.predictions(outputs), outputs)
+        ]
+
+    def _choices(self, example: TextExample, output: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (output[None], np.array([example.label])) if self.labels else ()
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
         values = labelled.values["label"]

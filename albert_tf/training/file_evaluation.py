@@ -1,36 +1,40 @@
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
+from albert_tf.loaded import Loaded
 from albert_tf.loading import answers
 from albert_tf.loading.load import load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.tasks.glue import GLUE
-from albert_tf.tasks.multilabel import MultilabelTask
+from albert_tf.tasks.multilabel import THRESHOLD, MultilabelTask
 from albert_tf.tasks.own_data import file_task
+from albert_tf.tasks.pairs import PairsTask, measured_pairs
 from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.resolving import open_labelled_file
-from albert_tf.tasks.rows import FeatureRows
+from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import FileOptions
-from albert_tf.tasks.tagging import TaggingTask
+from albert_tf.tasks.tables.held_out import trained_on
 from albert_tf.tasks.task import Task
-from albert_tf.tasks.text_task import TextTask
-from albert_tf.training import pictures
 from albert_tf.training.baseline import baseline_scores
+from albert_tf.training.figures import figures_of, lines_of
 from albert_tf.training.preparation import Split
-from tfrecords.answers.texts import truncation_line
+from tfrecords.answers.texts import TextModel, truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-_KINDS = {AlbertClassifier: "classification", AlbertRegressor: "regression", AlbertTokenClassifier: "tagging"}
-# A confusion matrix of more classes is only in the plot and the JSON file.
-_MOST_PRINTED = 8
+_KINDS = {
+    AlbertClassifier: "classification",
+    AlbertRegressor: "regression",
+    AlbertTokenClassifier: "tagging",
+    AlbertSentenceEmbedder: "pairs",
+}
 
 
 def evaluate_file(
@@ -40,50 +44,91 @@ def evaluate_file(
 
     Unset `options` and an empty `label_column` default to the values used in training.
     """
-    loaded = load(path, depth=depth)
-    kind, preprocessor = kind_of(loaded.model, path), loaded.preprocessor()
-    length = preprocessor.max_seq_length
-    names = () if kind == "regression" else tuple(loaded.task.get("labels") or answers.class_names(loaded.model))
-    answer = functools.partial(predict, loaded.model, batch_size=batch_size, max_seq_length=length)
-    model = Evaluated(kind, names, loaded.task, preprocessor.tokenizer, length, answer)
-    return evaluate_model(model, path, options, label_column, output_dir)
+    model = evaluated(load(path, depth=depth), path, batch_size)
+    return report_on(model, measure(model, options, label_column), options.path, output_dir)
 
 
 class Evaluated(NamedTuple):
-    """A model to evaluate: kind of task, classes, task.json, rows of tokens, and a function from rows to outputs."""
+    """A model to evaluate.
 
+    Attributes:
+        path: its name in the report.
+        kind: of its task; "pairs" of an embedder.
+        names: of its classes.
+        answer: maps rows to the model's outputs.
+        run: the folder of its training, or a model file in it.
+    """
+
+    path: str
+    model: TextModel
     kind: str
     names: tuple[str, ...]
     task: Mapping[str, Any]
     tokenizer: Any
     max_seq_length: int
     answer: Callable[[FeatureRows], Sequence[np.ndarray]]
+    run: str
 
 
-def evaluate_model(
-    model: Evaluated, path: str, options: FileOptions, label_column: str, output_dir: str
-) -> dict[str, Any]:
-    """Implements `evaluate_file` for a model that is open."""
-    task = _task(model, options, label_column)
+class Measured(NamedTuple):
+    """A model's outputs for the rows of a file."""
+
+    task: Task
+    split: Split
+    outputs: Any
+
+
+def evaluated(loaded: Loaded, path: str, batch_size: int = 64) -> Evaluated:
+    """Returns a loaded model to evaluate."""
+    kind, preprocessor = kind_of(loaded.model, path), loaded.preprocessor()
+    length, has_names = preprocessor.max_seq_length, kind not in ("regression", "pairs")
+    names = tuple(loaded.task.get("labels") or answers.class_names(loaded.model)) if has_names else ()
+    answer = functools.partial(predict, loaded.model, batch_size=batch_size, max_seq_length=length)
+    return Evaluated(path, loaded, kind, names, loaded.task, preprocessor.tokenizer, length, answer, loaded.source)
+
+
+def measure(model: Evaluated, options: FileOptions, label_column: str = "", most: int = 0) -> Measured:
+    """Returns a model's outputs for a file; `most` is the number of rows, from all over the file, or 0 for all."""
+    task = measured_pairs(options, model.model) if model.kind == "pairs" else _task(model, options, label_column)
     examples = task.read("dev")
     assert examples
+    examples = examples[:: -(-len(examples) // most) if most else 1]
+    if isinstance(task, PairsTask):
+        texts = [text for example in examples for text in example.texts]
+        rows = text_rows(model.tokenizer, [texts], model.max_seq_length)
+        return Measured(task, Split("predictions", examples, rows), task.taught(examples))
     rows = task.rows(examples, model.tokenizer, model.max_seq_length, training=True)
-    split, outputs = Split("predictions", examples, rows), model.answer(rows)
-    answer, baseline = baseline_scores(task, rows, split) or ("", {})
-    report = {
-        "model": path,
-        "data_file": options.path,
-        "rows": len(examples),
-        "metrics": task.score(examples, rows, outputs),
-        "baseline": {"answer": answer, "metrics": baseline},
-        "truncated": rows.truncation.shares(),
-    }
+    return Measured(task, Split("predictions", examples, rows), model.answer(rows))
+
+
+def report_on(model: Evaluated, measured: Measured, data_file: str, output_dir: str) -> dict[str, Any]:
+    """Writes, prints and returns the scores and figures of a model."""
+    task, split, outputs = measured
+    if file := getattr(task, "data_file", None):
+        print(file)
+    texts = [example.texts for example in split.examples]
+    if count := trained_on(model.run, texts):
+        print(f"warning: {count:,} of {len(texts):,} rows were trained on: their scores say nothing of new texts")
+    answer, baseline = baseline_scores(task, split.rows, split) or ("", {})
     folder = files.make_output_dir(output_dir)
-    written = task.write_predictions(folder, split.name, examples, rows, outputs)
-    written += _draw(folder, task, split, outputs, report)
+    picture, temperature = folder / "confusion.png", model.task.get("calibration", {}).get("temperature", 1.0)
+    report: dict[str, Any] = {
+        "model": model.path,
+        "data_file": data_file,
+        "rows": len(texts),
+        "metrics": task.score(split.examples, split.rows, outputs),
+        "baseline": {"answer": answer, "metrics": baseline},
+        "truncated": split.rows.truncation.shares(),
+    } | figures_of(task, split, outputs, temperature, picture)
+    written = task.write_predictions(folder, split.name, split.examples, split.rows, outputs)
+    written += [picture] * ("confusion" in report)
     files.write_json(folder / "evaluation.json", report)
-    print("\n".join(_lines(report)))
-    print(truncation_line({Path(options.path).name: rows.truncation}))
+    for name, value in report["metrics"].items():
+        constant = f"   baseline {baseline[name]:9.4f} ({answer})" if baseline else ""
+        print(f"{name:20} {value:9.4f}{constant}")
+    for line in lines_of(report):
+        print(line)
+    print(truncation_line({Path(data_file).name: split.rows.truncation}))
     for file in (*written, folder / "evaluation.json"):
         print(f"wrote {file}")
     return report
@@ -96,13 +141,15 @@ def _task(model: Evaluated, options: FileOptions, label_column: str) -> Task:
     known = tuple(dict.fromkeys((*names, *codes)))
     options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
     data_file = open_labelled_file(options, model.task, label_column)
-    print(data_file)
     there = {name for name, count in data_file.labels.items() if count}
     if kind == "classification" and not there <= set(names):
         if not there <= set(codes):
             raise UserError(f"'{options.path}' names classes in two ways: {', '.join(sorted(there))}; use one of them")
         return file_task(data_file, codes)
-    return file_task(data_file, {name: name for name in names})
+    task = file_task(data_file, {name: name for name in names})
+    if isinstance(task, MultilabelTask):
+        return dataclasses.replace(task, threshold=model.task.get("threshold", THRESHOLD))
+    return task
 
 
 def kind_of(model: keras.Model, path: str) -> str:
@@ -116,36 +163,3 @@ def kind_of(model: keras.Model, path: str) -> str:
         f"'{path}' holds an {type(model).__name__}; --data_file is for models that give texts classes, labels, numbers "
         "or tags, such as run_finetuning writes"
     )
-
-
-def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> list[Path]:
-    """Draws the confusion matrix of a task whose texts or words have one class each."""
-    if isinstance(task, TaggingTask):
-        numbers = {name: number for number, name in enumerate(task.labels)}
-        found = itertools.chain.from_iterable(task.predictions(split.examples, split.rows, outputs))
-        given = itertools.chain.from_iterable(example.tags for example in split.examples)
-        # A word that was cut off may have no tag.
-        pairs = [(label, numbers[tag]) for label, tag in zip(given, found) if tag in numbers]
-        labels, predictions = np.array(pairs, np.int64).reshape(-1, 2).T
-    elif isinstance(task, MultilabelTask) or not isinstance(task, TextTask) or task.labels is None:
-        return []
-    else:
-        labels, predictions = np.array([example.label for example in split.examples]), task.predictions(outputs)
-    counts = pictures.confusion(labels, predictions, len(task.labels))
-    report["labels"], report["confusion"] = list(task.labels), counts.tolist()
-    pictures.draw_classes(path := folder / "confusion.png", task.labels, counts)
-    return [path]
-
-
-def _lines(report: dict[str, Any]) -> Iterator[str]:
-    baseline = report["baseline"]
-    for name, value in report["metrics"].items():
-        yield f"{name:20} {value:9.4f}   baseline {baseline['metrics'][name]:9.4f} ({baseline['answer']})"
-    names = report.get("labels", ())
-    if not 0 < len(names) <= _MOST_PRINTED:
-        return
-    widths = [max(len(name), 6) for name in names]
-    first = max(len(name) for name in (*names, "label"))
-    yield f"{'label':{first}}   predicted " + " ".join(f"{name:>{width}}" for name, width in zip(names, widths))
-    for name, row in zip(names, report["confusion"]):
-        yield f"{name:{first}}   {'':9} " + " ".join(f"{count:>{width}}" for count, width in zip(row, widths))

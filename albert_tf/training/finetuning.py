@@ -1,19 +1,24 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
-from albert_tf.checkpoints.formats import load_keras
+from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
+from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.held_out import TRAINED, write_held_out
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_line
+from albert_tf.training.calibration import fitted, thresholds_of
+from albert_tf.training.figures import figures_of, lines_of
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.batches import reader
 from albert_tf.training.loop.devices import Devices, make_devices
@@ -115,6 +120,7 @@ class Finetuning(Training):
         super().__init__(run.settings, devices, run.config, run.tokenizer, started)
         self.inputs, self.task = run, run.task
         self.main_metric, self.patience = run.main_metric, run.settings.early_stopping
+        self.calibration: dict[str, Any] = {}
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -148,6 +154,13 @@ class Finetuning(Training):
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
             distil(model, teacher, settings.distillation_weight)
+        if not self.devices.is_chief:
+            return
+        files.write_json(self.folder / TRAINED, self.inputs.train_keys)
+        has_head = self.task.keeps_head or settings.keep_head
+        # A new head knows nothing yet.
+        if has_head and not (self.step or self.history.rows) and (scores := self.evaluate(self.phases()[0])):
+            self.history.append(0, 0.0, scores)
 
     def kept_model(self) -> keras.Model:
         return self.task.saved(self.model)
@@ -176,24 +189,71 @@ class Finetuning(Training):
     def describe(self, figures: dict[str, float]) -> None:
         metrics = {key.removeprefix("dev_"): value for key, value in figures.items() if key.startswith("dev_")}
         task = self.task.describe() | {"max_seq_length": self.settings.max_seq_length, "metrics": metrics}
-        files.write_json(self.folder / TASK_FILE, task)
+        files.write_json(self.folder / TASK_FILE, task | self.calibration)
 
     def write_predictions(self) -> None:
         """Writes the best model's predictions, and its scores if task.json has none."""
         model = self.task.answering(load_keras(self.folder / MODEL_FILE))
         folder = files.make_output_dir(self.folder / PREDICTIONS)
+        before = load_task(self.folder) or {}
+        names = {"calibration", "threshold"} if "calibration" in before else set()
+        self.calibration = {name: before[name] for name in before.keys() & names}
         # A dev file may have been added since the training.
-        is_measured = bool((load_task(self.folder) or {}).get("metrics"))
-        scores: dict[str, float] = {}
+        scores, is_measured = dict[str, float](), bool(before.get("metrics"))
         for split in (*self.inputs.evaluation, *self.inputs.test):
-            outputs = self._outputs(model, split)
+            outputs, is_held_out = self._outputs(model, split), split.name == self.task.evaluation_splits[0]
+            if is_held_out and self.settings.calibrate and not self.calibration:
+                outputs = self._calibrate(model, split, outputs)
+                is_measured = False
+            if "threshold" in self.calibration:
+                self.task = dataclasses.replace(self.task, threshold=self.calibration["threshold"])
             if not is_measured and split.name in self.task.evaluation_splits:
                 scores |= self._scores_of(split, outputs)
-            for path in self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
-                if not self.settings.dryrun:
-                    print(f"wrote {path}")
+            written = self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs)
+            if is_held_out:
+                written += self._report(split, outputs, folder / "confusion.png")
+            if not self.settings.dryrun:
+                print("\n".join(f"wrote {path}" for path in written))
         if scores:
             self.describe(scores)
+
+    def _calibrate(self, model: keras.Model, split: Split, outputs: list) -> list:
+        """Divides the weights of the heads by a temperature, for all that computes with them; returns the new outputs.
+
+        Probabilities are thus calibrated in predictions, exports of every engine and converted weights alike.
+        """
+        answered = self.task.answered(split.examples, split.rows, outputs)
+        if len(answered) < 2 or not len(answered[0].right):
+            return outputs
+        self.calibration["calibration"] = fitted(answered)
+        temperature = self.calibration["calibration"]["temperature"]
+        for head in (model.head, *model.inner_heads) if temperature != 1 else ():
+            head.set_weights([weight / temperature for weight in head.get_weights()])
+        save_keras(model, self.folder / MODEL_FILE, optimizer=False)
+        outputs = [output / temperature for output in outputs]
+        if isinstance(self.task, MultilabelTask):
+            shares = 1 / (1 + np.exp(-np.array(outputs, np.float64)))
+            self.calibration["threshold"] = thresholds_of(shares, self.task.indicators(split.examples))
+        return outputs
+
+    def _report(self, split: Split, outputs: list, picture: Path) -> list[Path]:
+        """Prints the figures of the rows held out, and writes these rows with the answers."""
+        calibration = self.calibration.get("calibration", {})
+        answered = self.task.answered(split.examples, split.rows, outputs)
+        report = {"rows": len(answered), "metrics": self.task.score(split.examples, split.rows, outputs)}
+        report |= figures_of(self.task, split, outputs, calibration.get("temperature", 1.0), picture) | calibration
+        if not self.settings.dryrun:
+            print("\n".join([*lines_of(report), *self._progress()]))
+        return [picture] * ("confusion" in report) + ([write_held_out(self.folder, answered)] if answered else [])
+
+    def _progress(self) -> Iterator[str]:
+        rows = [row for row in self.history.rows if row.get(self.main_metric)]
+        if rows and not int(rows[0]["step"]):
+            scores = (f"{name} {value}" for name, value in rows.pop(0).items() if name.startswith("dev_"))
+            yield f"before training: {', '.join(scores)}"
+        if rows:
+            best = max(rows, key=lambda row: float(row[self.main_metric]))
+            yield f"best of {len(rows)} evaluations, step {best['step']}"
 
     def _outputs(self, model: keras.Model, split: Split) -> list:
         return predict(model, split.rows, self.settings.eval_batch_size, self.settings.max_seq_length)

@@ -23,12 +23,22 @@ def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.nda
     return np.bincount(count * labels + predictions, minlength=count * count).reshape(count, count)
 
 
-def draw_classes(path: Path, names: Sequence[str], counts: np.ndarray) -> None:
-    """Draws a confusion matrix; `counts` are int [label, prediction]."""
+def draw_classes(path: Path, names: Sequence[str], counts: np.ndarray, *confidence: Sequence[dict[str, float]]) -> None:
+    """Draws a confusion matrix, and accuracy by confidence.
+
+    `counts` are int [label, prediction]; `confidence` are tables of `calibration.by_confidence`, now and before
+    calibration.
+    """
     with fonts_for(names):
         side = max(4.5, 0.42 * min(len(names), _MOST_CLASSES) + 2)
-        figure = _figure(side + 1, side)
-        _matrix(figure.subplots(), names, counts)
+        figure = _figure(side + 5, side)
+        matrix, curve = figure.subplots(1, 2, width_ratios=(side, 4))
+        _matrix(matrix, names, counts)
+        curve.plot((0, 1), (0, 1), color="grey", linestyle=":")
+        for name, table in zip(("probabilities", "before calibration"), confidence):
+            curve.plot(*([one[key] for one in table] for key in ("confidence", "accuracy")), marker="o", label=name)
+        curve.set(xlabel="confidence", ylabel="accuracy", aspect="equal")
+        curve.legend(loc="upper left")
         _save(figure, path)
 
 

@@ -19,6 +19,7 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables.data_file import text_key
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.loop.batches import batches_per_epoch
 from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer
@@ -49,6 +50,7 @@ class PreparedRun(NamedTuple):
     Attributes:
         source: the encoder (with `keep_head`, the model) that training starts from, or None.
         unknown_share: share of training tokens outside the vocabulary, 0 to 1.
+        train_keys: the `text_key` of each training example that is a row of texts.
     """
 
     settings: FinetuningSettings
@@ -60,6 +62,7 @@ class PreparedRun(NamedTuple):
     evaluation: list[Split]
     test: list[Split]
     unknown_share: float
+    train_keys: list[int]
 
     @property
     def main_metric(self) -> str:
@@ -94,8 +97,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
         examples = {name: found and found[:kept] for name, found in examples.items()}
         training = _first(training, kept)
-    length = settings.max_seq_length
-    chunks = chunked(training, CHUNK_EXAMPLES)
+    length, keys = settings.max_seq_length, set[int]()
+    chunks = chunked(_noted(training, keys), CHUNK_EXAMPLES)
     train = store(_say_what_is_lost(task.rows(chunk, tokenizer, length, training=True) for chunk in chunks))
     splits = {
         name: Split(name, found, task.rows(found, tokenizer, length, training=False))
@@ -124,7 +127,15 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
         share,
+        sorted(keys),
     )
+
+
+def _noted(examples: Iterable[Any], keys: set[int]) -> Iterator[Any]:
+    for example in examples:
+        if hasattr(example, "texts"):
+            keys.add(text_key(example.texts))
+        yield example
 
 
 def _say_what_is_lost(chunks: Iterable[FeatureRows]) -> Iterator[FeatureRows]:

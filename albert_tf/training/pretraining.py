@@ -9,6 +9,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.permutation import pretrainer as permutation
+from albert_tf.training.evaluation import trivial_baselines
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.memory import memory_advice
@@ -105,7 +106,12 @@ class Pretraining(Training):
         return model
 
     def prepare(self) -> None:
-        permutation.begin_memory(self.model, self.settings)
+        settings = self.settings
+        permutation.begin_memory(self.model, settings)
+        if self.devices.is_chief and settings.eval_data and not self._phases[0].permutes:
+            baselines = trivial_baselines(settings.train_data, settings.eval_data, 64, settings.max_eval_steps, 100)
+            shown = (f"{name} {value:.2%}" for name, value in baselines.items())
+            print(f"always the most frequent answer: {', '.join(shown)}")
 
     @property
     def _packed(self) -> bool:

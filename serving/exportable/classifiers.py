@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
@@ -38,13 +39,13 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
 
     `classes` string [batch, classes] names the columns, so that an answer and its names are always of one model.
     If texts may have several classes, `label` is the likeliest, and `labels` string [batch, classes] names those with a
-    probability above the task's `threshold` (0.5), with "" for others.
+    probability above the task's `threshold` (0.5, or one for each label), with "" for others.
     """
 
     def add_head(self, model) -> None:
         super().add_head(model)
         self.labels = labels_of(self.options, model)
-        self.multi_label, self.threshold = model.multi_label, self.options.task.get("threshold", 0.5)
+        self.multi_label, self.threshold = model.multi_label, np.ravel(self.options.task.get("threshold", 0.5))
 
     def outputs(self, logits: Tensor, batch: TokenBatch):
         names = tf.constant(self.labels)
@@ -56,8 +57,8 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
         return named | {"labels": tf.where(probabilities > self.threshold, names, ""), "probabilities": probabilities}
 
     def lite_description(self):
-        kind, threshold = "labels" if self.multi_label else "classes", float(self.threshold)
-        return Answer(kind, labels=tuple(self.labels), inputs=self.inputs, threshold=threshold)
+        kind, thresholds = "labels" if self.multi_label else "classes", tuple(map(float, self.threshold))
+        return Answer(kind, labels=tuple(self.labels), inputs=self.inputs, threshold=thresholds)
 
     def answers(self, formats: InputFormats):
         return super().answers(formats) | {"classify": formats.examples.to(self.classes, method=CLASSIFY)}

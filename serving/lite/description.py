@@ -104,7 +104,7 @@ class Answer:
                 words.
         labels: names of classes or tags.
         inputs: fine-tuning's names of its texts, one or two; None if it is unknown whether texts come in pairs.
-        threshold: above this probability a text has a label (labels).
+        threshold: above this probability a text has a label, one for all or for each (labels).
         dimensions: of vectors (vectors, words).
         prompts, default_prompt, similarity: as in `albert_tf.load`; default_prompt is the text itself.
         joint, start_top, end_top, max_answer_length, null_threshold: of the span search (spans).
@@ -119,7 +119,7 @@ class Answer:
     kind: str
     labels: tuple[str, ...] = ()
     inputs: tuple[str, ...] | None = None
-    threshold: float = 0.5
+    threshold: tuple[float, ...] = (0.5,)
     dimensions: int = 0
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
     default_prompt: str = ""
@@ -133,6 +133,7 @@ class Answer:
     def __post_init__(self):
         _require(self.kind in self.KINDS, f"kind {self.kind!r}")
         _require(bool(self.labels) == (self.kind in ("classes", "labels", "tags")), f"labels of {self.kind}")
+        _require(len(self.threshold) in (1, len(self.labels)), f"{len(self.threshold)} thresholds")
         _require(self.inputs is None or len(self.inputs) in (1, 2), f"inputs {self.inputs}")
         _require((self.dimensions > 0) == (self.kind in ("vectors", "words")), f"dimensions {self.dimensions}")
         spans = (self.start_top, self.end_top, self.max_answer_length)

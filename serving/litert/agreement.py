@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.loaded import Loaded
+from albert_tf.tasks.tables.held_out import held_out_file
+from serving.evaluate import comparison
 from serving.exportable.samples import as_array, model_features
 from serving.lite.model import LiteModel
 from serving.litert.trial_lines import ordinary, trial_lines
@@ -16,11 +18,15 @@ _LEAST_COSINE = 0.99
 
 
 def agrees(loaded: Loaded, version: Path) -> tuple[bool, str]:
-    """Returns whether answers to ordinary trial lines are nearly those of the model, and a clause that says how near.
+    """Returns whether a version's answers are nearly those of the model, and a clause that says how near.
 
-    At most one label in 200 is another, each vector's cosine is at least .99, and so is the correlation of numbers. A
-    label is a class, a word's tag, an answer's text, a choice, or the likeliest word for a mask.
+    They are asked the rows that the model's run held out, or else ordinary trial lines. At most one label in 200 is
+    another, each vector's cosine is at least .99, and so is the correlation of numbers. A label is a class, a word's
+    tag, an answer's text, a choice, or the likeliest word for a mask.
     """
+    if table := held_out_file(loaded.source):
+        is_near, how = comparison(loaded, version, table)
+        return is_near, f"of the rows held out: {how}"
     model, lines = LiteModel(version), ordinary(loaded.tokenizer, trial_lines(loaded.tokenizer))
     kind, takes_pairs = model.description.answer.kind, model.description.answer.takes_pairs
     seconds = [*lines[1:], lines[0]]

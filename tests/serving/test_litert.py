@@ -262,8 +262,9 @@ answer/labels | [] | labels of classes
 answer/labels | ["a", 1, "c"] | no str in /answer/labels
 answer/labels | {"[" * 400 + "]" * 400} | no str in /answer/labels
 answer/labels | ["a"] | 3 numbers for 1 classes
-answer/threshold | NaN | nan in /answer/threshold
-answer/threshold | 1 | no float in /answer/threshold
+answer/threshold | [NaN] | nan in /answer/threshold
+answer/threshold | 0.5 | no list in /answer/threshold
+answer/threshold | [0.5, 0.5] | 2 thresholds
 limits/max_seq_length | 0 | max_seq_length 0
 limits/max_seq_length | true | no int in /limits/max_seq_length
 inputs/lengths/dtype | "object" | dtype 'object'
@@ -319,7 +320,7 @@ def test_a_damaged_version_is_refused(damaged, change, message):
 def test_a_description_is_read_as_it_was_written(version, tmp_path):
     found, _ = description.read(version)
     shutil.copytree(version, tmp_path / "1")
-    other = dataclasses.replace(found, answer=dataclasses.replace(found.answer, threshold=0.1 + 0.2))
+    other = dataclasses.replace(found, answer=dataclasses.replace(found.answer, threshold=(0.1 + 0.2,)))
     description.write(tmp_path / "1", other)
     assert description.read(tmp_path / "1")[0] == other
 

@@ -56,13 +56,15 @@ def class_answers(logits: np.ndarray, names: Sequence[str]) -> list[dict[str, An
     return [{"label": max(share, key=share.get), "probabilities": share} for share in shares]
 
 
-def label_answers(logits: np.ndarray, names: Sequence[str], threshold: float) -> list[dict[str, Any]]:
-    """Returns the labels of each row of logits with a probability above `threshold`, and all probabilities."""
-    found = 1 / (1 + np.exp(-logits.reshape(-1, len(names)).astype("float64")))
-    shares = [dict(zip(names, row)) for row in found.tolist()]
+def label_answers(logits: np.ndarray, names: Sequence[str], threshold: float | Sequence[float]) -> list[dict[str, Any]]:
+    """Returns the labels of each row of logits, and all probabilities.
+
+    `threshold` is the probability above which a label is given, one for all labels or one for each.
+    """
+    shares = 1 / (1 + np.exp(-logits.reshape(-1, len(names)).astype("float64")))
     return [
-        {"labels": [name for name, part in share.items() if part > threshold], "probabilities": share}
-        for share in shares
+        {"labels": [name for name, is_above in zip(names, above) if is_above], "probabilities": dict(zip(names, row))}
+        for row, above in zip(shares.tolist(), (shares > np.array(threshold)).tolist())
     ]
 
 

@@ -10,10 +10,10 @@ import pytest
 from albert_tf.embeddings.index import open_index
 from albert_tf.run_evaluation import EvaluationSettings
 from albert_tf.search import SearchSettings
-from serving import commands
+from serving import commands, evaluate
 from serving.lite.__main__ import AskSettings
 from serving.lite.__main__ import main as ask
-from serving.litert import evaluate, search
+from serving.litert import search
 from serving.score.job import score
 from serving.score.models import ModelSource
 from tests.refusals import refused
@@ -25,7 +25,7 @@ from tfrecords.base import script
     [
         ("ask", "--folder=", "serving.lite.__main__"),
         ("search", "--model=", "serving.litert.search"),
-        ("evaluate", "--model=", "serving.litert.evaluate"),
+        ("evaluate", "--model=", "serving.evaluate"),
     ],
 )
 def test_a_command_sees_what_its_model_is(vectors, monkeypatch, command, flag, module):
@@ -75,7 +75,7 @@ def test_a_table_is_evaluated_as_with_the_loaded_model(both, tmp_path, capsys):
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     right = [found["label"] == label for found, (_, label) in zip(loaded.predict([text for text, _ in rows]), rows)]
     assert report["metrics"]["accuracy"] == np.mean(right)
-    with refused("--depth=1 is not for a LiteRT version"):
+    with refused("--depth=1 is not for an export"):
         evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), depth=1))
 
 

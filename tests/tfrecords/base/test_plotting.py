@@ -86,5 +86,5 @@ def test_a_legend_of_many_long_names_covers_no_axes():
 
 
 def test_dollar_signs_are_text(tmp_path):
-    draw_classes(tmp_path / "classes.png", ["$", "$$", "$_{$", "\\x"], np.eye(4, dtype=int))
+    draw_classes(tmp_path / "classes.png", ["$", "$$", "$_{$", "\\x"], np.eye(4, dtype=int), {})
     assert (tmp_path / "classes.png").stat().st_size > 1000
