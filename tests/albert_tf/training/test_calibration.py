@@ -207,4 +207,4 @@ def test_a_row_with_any_text_is_kept_as_it_is(tmp_path):
     assert set(found["probability"]) == {"0.880797"} and set(found["label"]) == {"yes"}
     few = held_out.held_out_rows(path, 3)
     assert few["text"] == [texts[0], texts[4], texts[8]]
-    assert held_out.held_out_file(str(tmp_path / "model.keras")) == path and held_out.held_out_file("") is None
+    assert held_out.of_run(str(tmp_path / "model.keras")) == path and held_out.of_run("") is None
