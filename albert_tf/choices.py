@@ -28,13 +28,13 @@ class PairRule(NamedTuple):
     """The settings and texts that a loss on pairs needs.
 
     Attributes:
-        options: names of settings that change the loss.
+        cuts: whether the loss can be added up at several widths of the vectors.
         documents: minimal number of texts of a row, besides the anchor (the query).
         most: maximal number of these texts; 0: no limit.
         compares: whether the loss compares a batch's rows with each other.
     """
 
-    options: tuple[str, ...]
+    cuts: bool
     documents: int
     most: int = 0
     compares: bool = False
@@ -42,11 +42,11 @@ class PairRule(NamedTuple):
 
 # The losses of models/pair_losses.py, in its order.
 PAIR_LOSSES = {
-    "multiple_negatives_ranking": PairRule(("temperature", "matryoshka_dims"), 1, compares=True),
-    "cosent": PairRule(("temperature", "matryoshka_dims"), 1, 1, compares=True),
-    "triplet": PairRule(("matryoshka_dims",), 2),
-    "mse": PairRule((), 0),
-    "margin_mse": PairRule((), 2),
+    "multiple_negatives_ranking": PairRule(True, 1, compares=True),
+    "cosent": PairRule(True, 1, 1, compares=True),
+    "triplet": PairRule(True, 2),
+    "mse": PairRule(False, 0),
+    "margin_mse": PairRule(False, 2),
 }
 
 # The numbers that a search compares.

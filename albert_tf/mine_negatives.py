@@ -14,17 +14,25 @@ from typing import ClassVar
 
 from albert_tf.loading.hub import check_model
 from albert_tf.tasks.tables.pair_file import open_pairs
-from albert_tf.trainer_settings import Applied, DataFile
+from albert_tf.trainer_settings import Applied, Columns, DataFile
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.text_files import ending
 
 _ENDINGS = (".csv", ".tsv")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MiningSettings(DataFile, Applied, defaults={"data_file": dataclasses.MISSING}):
+class Passages(CheckedSettings, only="passages"):
+    """Settings of a table of passages."""
+
+    passages: str = setting("", help="table of the passages to choose from; empty: all positives of --data_file")
+    passage_column: str = setting("", help="column of the passages; empty: passage, text or the like")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MiningSettings(Passages, DataFile, Columns, Applied, defaults={"data_file": dataclasses.MISSING}):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -35,8 +43,6 @@ class MiningSettings(DataFile, Applied, defaults={"data_file": dataclasses.MISSI
     output_file: str = setting(
         help="table to write: .csv or .tsv; a killed run leaves a hidden folder next to it, from which it goes on"
     )
-    passages: str = setting("", help="table of the passages to choose from; empty: all positives of --data_file")
-    passage_column: str = setting("", help="column of the passages; empty: passage, text or the like")
     num_negatives: int = setting(3, help="negatives of a row; rows with fewer are left out", at_least=1)
     relative_margin: float = setting(
         0.05,
@@ -59,8 +65,6 @@ class MiningSettings(DataFile, Applied, defaults={"data_file": dataclasses.MISSI
         for flag in ("data_file", "passages"):
             if (given := getattr(self, flag)) and Path(given).resolve() == Path(self.output_file).resolve():
                 raise UserError(f"--output_file={self.output_file} is --{flag}, which it would replace; give another")
-        if self.passage_column and not self.passages:
-            raise UserError(f"--passage_column={self.passage_column} is for --passages; leave it out")
 
 
 def main(settings: MiningSettings) -> None:

@@ -15,24 +15,37 @@ from albert_tf.choices import DEPTH_HELP
 from albert_tf.loading.hub import check_model, find_model, is_preset
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.tables.data_file import FileOptions, columns_of
-from albert_tf.trainer_settings import Applied, DataFile, Records
+from albert_tf.trainer_settings import Applied, Columns, DataFile, Records
 from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, start_tensorflow
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.reading.manifest import read_manifest
-
-# The flags of each kind of evaluation, by the flag that asks for it.
-_FLAGS = {
-    "data_file": ("data_file", "output_dir", "text_column", "second_text_column", "label_column", "encoding"),
-    "suite": ("suite", "data_dir", "output_dir"),
-    "eval_data": ("train_data", "eval_data", "max_eval_steps", "output"),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSettings(DataFile, Records, Applied):
+class OfFile(DataFile, Columns, only="data_file"):
+    """Settings of a labelled table."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfSuite(CheckedSettings, only="suite"):
+    """Settings of a suite."""
+
+    suite: str = setting("", help="embeddings: similarity and search", choices=("", "embeddings"))
+    data_dir: str = setting("", help="folders of the suite's data sets, separated by commas")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfRecords(Records, only="eval_data"):
+    """Settings of held-out examples."""
+
+    output: str = setting("", help="JSON file to write the scores on --eval_data to")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(OfFile, OfRecords, OfSuite, Applied):
     """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -46,24 +59,21 @@ class EvaluationSettings(DataFile, Records, Applied):
         "",
         help="folder to write: predictions, figures as JSON, a picture; empty: evaluation/NAME in --model",
     )
-    suite: str = setting("", help="embeddings: similarity and search", choices=("", "embeddings"))
-    data_dir: str = setting("", help="folders of the suite's data sets, separated by commas")
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
-    output: str = setting("", help="JSON file to write the scores on --eval_data to")
 
     def __post_init__(self):
         super().__post_init__()
-        if bool(self.suite) != bool(self.data_dir):
-            raise UserError("--suite and --data_dir go together; give both, such as --suite=embeddings --data_dir=sets")
+        if self.suite and not self.data_dir:
+            raise UserError(f"--suite={self.suite} needs the folders of its sets; give --data_dir=sets")
         if not self.data_file and not self.suite and not (self.train_data and self.eval_data):
             raise UserError(
                 "give --data_file=... to evaluate a fine-tuned model, --train_data=... and --eval_data=... for a "
                 "pre-trained one, or --suite=embeddings and --data_dir=... for an embedder"
             )
-        own = next(flag for flag in _FLAGS if getattr(self, flag))
-        others = [name for flags in _FLAGS.values() for name in flags if name not in _FLAGS[own]]
-        if given := self.given(others):
-            raise UserError(f"{given} is not for --{own}; leave it out")
+        if bool(self.data_file) + bool(self.suite) + bool(self.eval_data) > 1:
+            raise UserError("--data_file, --eval_data and --suite exclude each other; give one")
+        if self.output_dir and self.eval_data:
+            raise UserError(f"--output_dir={self.output_dir} is not for --eval_data; give --output")
 
 
 def main(settings: EvaluationSettings) -> None:

@@ -39,7 +39,7 @@ def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
         check_data_dir(settings.data_dir)
     found, data_file = resolve_data(settings)
     for path in filter(None, (settings.init_from, settings.teacher)):
-        check_model(path, settings.allow_pickle)
+        check_model(path)
     if settings.config:
         read_config(settings.config)
     if settings.tokenizer:

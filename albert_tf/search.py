@@ -8,50 +8,70 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from albert_tf.choices import VECTORS
-from albert_tf.embeddings.index_files import saved_source
+from albert_tf.embeddings.index import saved_source
 from albert_tf.loading.hub import check_model
-from albert_tf.tasks.tables.columns import find_column
 from albert_tf.tasks.tables.folders import SUFFIXES
-from albert_tf.tasks.tables.lines import read_lines
-from albert_tf.tasks.tables.reading import PARQUET, read_table
 from albert_tf.tasks.tables.values import text_of
 from albert_tf.trainer_settings import Applied
 from tfrecords.answers.texts import TextModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next, start_tensorflow
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.tables import PARQUET, find_column, read_lines, read_table
 from tfrecords.base.text_files import ending
+
+# A text, and what is printed with it.
+Row = tuple[str, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(
-    Applied, defaults={"model": "", "batch_size": 32}, meanings={"model": "the one that built the index"}
-):
-    """The command's flags."""
+class Building(CheckedSettings, only="text_file"):
+    """Settings of an index to build."""
 
-    groups: ClassVar[dict[str, str]] = {
-        "Index": "index_dir model",
-        "Build": "text_file text_column vectors batch_size",
-        "Ask": "query top exact",
-    }
-
-    index_dir: str = setting(help="folder of the index")
     text_file: str = setting("", help="texts to index: .txt with a text a line, .csv, .tsv, JSON lines or .parquet")
     text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
+    keep: str = setting(
+        "id", help="columns of a table to print before each text, comma-separated, of those that are there"
+    )
     vectors: str = setting(
         "float32",
         help="format of the vectors in memory; the best of int8 ones are compared again in float32",
         choices=VECTORS,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asking(CheckedSettings, only="query"):
+    """Settings of a search."""
+
     query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
     top: int = setting(10, help="texts to print for each query", at_least=1)
     exact: bool = setting(
         False,
         help="compare the query with every text in float32: slower with many texts, and finds the nearest for sure",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings(
+    Asking,
+    Building,
+    Applied,
+    defaults={"model": "", "batch_size": 32},
+    meanings={"model": "the one that built the index"},
+):
+    """The command's flags."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Index": "index_dir model",
+        "Build": "text_file text_column keep vectors batch_size",
+        "Ask": "query top exact",
+    }
+
+    index_dir: str = setting(help="folder of the index")
 
     def __post_init__(self):
         super().__post_init__()
@@ -61,29 +81,27 @@ class SearchSettings(
             raise UserError("--query= is empty; give a text to search for")
         if self.text_file and not self.model:
             raise UserError("--text_file needs --model=..., the embedder that builds the index")
-        if not self.text_file and (given := self.given(("text_column", "vectors"))):
-            raise UserError(f"{given} is for --text_file; leave it out")
-        if not self.query and (given := self.given(("top", "exact"))):
-            raise UserError(f"{given} is for --query; leave it out")
 
 
 def main(settings: SearchSettings) -> None:
     """Builds or searches an index."""
-    texts, model = read_texts(settings), settings.model or saved_source(settings.index_dir)
+    rows, model = read_rows(settings), settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
     from albert_tf.loading.load import load
 
-    build_or_search(settings, texts, lambda: load(model))
+    build_or_search(settings, rows, lambda: load(model))
 
 
-def build_or_search(settings: SearchSettings, texts: Sequence[str], open_model: Callable[[], TextModel]) -> None:
-    """Builds an index of `texts` or, without a text file, opens a saved one; prints the hits for each query."""
+def build_or_search(settings: SearchSettings, rows: Sequence[Row], open_model: Callable[[], TextModel]) -> None:
+    """Builds an index of the rows' texts or, without a text file, opens a saved one; prints the hits for each query."""
     from albert_tf.embeddings.index import index_folder, make_index, open_index
 
     if settings.text_file:
         folder, loaded = index_folder(settings.index_dir), open_model()
-        index = make_index(loaded, texts, settings.vectors, settings.batch_size, show_progress=True)
+        texts, kept = zip(*rows) if rows else ((), ())
+        kept = kept if any(kept) else ()
+        index = make_index(loaded, texts, settings.vectors, settings.batch_size, show_progress=True, kept=kept)
         index.save(folder)
         print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
         if not settings.query:
@@ -94,11 +112,11 @@ def build_or_search(settings: SearchSettings, texts: Sequence[str], open_model: 
         if len(settings.query) > 1:
             print(query)
         for hit in hits:
-            print(f"{hit.score:.3f}  {hit.text}")
+            print("  ".join([f"{hit.score:.3f}", *map(str, hit.kept.values()), hit.text]))
 
 
-def read_texts(settings: SearchSettings) -> list[str]:
-    """Returns the texts to index; [] without a file."""
+def read_rows(settings: SearchSettings) -> list[Row]:
+    """Returns the texts to index with the columns to keep; [] without a file."""
     if not settings.text_file:
         return []
     path = Path(settings.text_file)
@@ -107,12 +125,12 @@ def read_texts(settings: SearchSettings) -> list[str]:
     if ending(path) in (*SUFFIXES, PARQUET):
         table = read_table(path)
         column = settings.text_column or find_column(path, table.columns, "text")
-        texts = [text_of(table, row, column) for row in table.require([column], "give --text_column=...").rows]
-    else:
-        texts = [line.rstrip("\r\n") for line in read_lines(path) if line.strip()]
-        if settings.text_column:
-            raise UserError(f"--text_column={settings.text_column} is for a table, which '{path}' is not; leave it out")
-    return texts
+        kept = [name for name in settings.keep.split(",") if name in table.columns or settings.given(("keep",))]
+        table = table.require([column, *kept], "give --text_column=... and --keep=...")
+        return list(table.read(lambda row: (text_of(row, column), {name: row.values[name] for name in kept})))
+    if given := settings.given(("text_column", "keep")):
+        raise UserError(f"{given} is for a table, which '{path}' is not; leave it out")
+    return [(line.rstrip("\r\n"), {}) for line in read_lines(path) if line.strip()]
 
 
 def run() -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES, TASKS
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, STRATEGIES, TASKS
 from tfrecords.base.errors import UserError, check_libraries
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -23,22 +23,6 @@ class Applied(PublishedModel):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PublishedTokenizer(CheckedSettings):
-    """A tokenizer, and how one of others is read."""
-
-    tokenizer: str = setting(
-        "", help="a .model, vocab .txt, folder or name on the hub; empty: the tokenizer in the model's folder"
-    )
-    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    lower_case: bool | None = setting(
-        None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
-    )
-    keep_accents: bool | None = setting(
-        None, help="whether a published vocabulary keeps accents; left out: as the files next to it say, or else not"
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns(CheckedSettings):
     """The columns of a table."""
 
@@ -52,7 +36,7 @@ class Columns(CheckedSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataFile(Columns):
+class DataFile(CheckedSettings, only="data_file"):
     """One table of the user's own."""
 
     data_file: str = setting("", help="one table of your own: .csv, .tsv, JSON lines or .parquet")
@@ -84,7 +68,7 @@ class Records(CheckedSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run(PublishedModel):
+class Run(CheckedSettings):
     """A training run."""
 
     output_dir: str = setting(help="folder of the run: the model and its files, checkpoints, history.csv")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz import readers, served
+from fuzz import light, readers, served
 
 Check = Callable[[bytes], None]
 
@@ -43,4 +43,6 @@ TARGETS = {
     "rest": Target(served.rest, served.STATUS, json=1, words=served.REST_WORDS),
     "text_protos": Target(served.text_protos, served.STATUS),
     "gateway": Target(served.gateway, json=1, words=served.GATEWAY_WORDS),
+    "light_folders": Target(light.folders, readers.FOLDERS, json=0, words=light.FOLDER_WORDS),
+    "light_requests": Target(light.requests, served.STATUS, json=1, words=light.REQUEST_WORDS),
 }

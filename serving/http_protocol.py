@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import gzip
+import io
 import math
 import socket
+import threading
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -34,12 +37,6 @@ _SHARE_OF_FILES = 1 / 3
 _BACKLOG = 1024
 
 
-def listen(address: str, port: int) -> socket.socket:
-    """Opens a port; raises OSError if it cannot."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=_BACKLOG)
-
-
 def raise_file_limit() -> None:
     """Raises the process's limit of open files to the hard one: clients must not use up the usual 1024."""
     if resource is None:
@@ -50,94 +47,112 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def make_server(
-    application: Any, lifespan: str, drain_s: float | None = None, answers_half_closed: bool = True
-) -> uvicorn.Server:
-    """Returns an HTTP server for an ASGI application, for `serve([socket])`.
+class HttpServer:
+    """An HTTP server for an ASGI application: opens its port at once (0: a free one), and answers after start().
 
     `lifespan` is "on" or "off". `drain_s`: seconds to wait for running requests at the end; None: no limit.
     Without `answers_half_closed` a client that closes its side of the connection is gone, and its request ends.
+
+    Raises OSError if the port cannot be opened.
     """
-    return uvicorn.Server(
-        uvicorn.Config(
-            application,
-            http=PatientProtocol if answers_half_closed else _ClosingProtocol,
-            interface="asgi3",
-            proxy_headers=False,
-            ws="none",
-            lifespan=lifespan,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=drain_s,
+
+    def __init__(
+        self,
+        application: Any,
+        address: str,
+        port: int,
+        lifespan: str = "off",
+        drain_s: float | None = None,
+        answers_half_closed: bool = True,
+    ):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        self.port = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, name="http-server")
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                application,
+                http=PatientProtocol if answers_half_closed else _ClosingProtocol,
+                interface="asgi3",
+                proxy_headers=False,
+                ws="none",
+                lifespan=lifespan,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=drain_s,
+            )
         )
-    )
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve([self._socket]))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def refuse_new(self, drain_s: float | None = None) -> None:
+        """Refuses new connections; cuts off running requests after `drain_s` seconds, if given."""
+        if drain_s is not None:
+            self._server.config.timeout_graceful_shutdown = drain_s
+        self._server.should_exit = True
+
+    def stop(self, drain_s: float | None = None) -> None:
+        self.refuse_new(drain_s)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
 
 
-class LongBody(Exception):
-    """A request's body is above the limit."""
+# A client that was refused for the moment may come again after so many seconds.
+RETRY_S = 1
 
 
-class UnknownCoding(Exception):
-    """A request's Content-Encoding is unknown."""
+class Refusal(Exception):
+    """An HTTP error response.
 
-
-# gzip, and zlib's form of deflate or, as some clients send it, deflate alone: zlib's wbits.
-_CODINGS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
-
-
-class Inflating:
-    """Decompresses a body in pieces; `coding` is its Content-Encoding.
-
-    Raises:
-        UnknownCoding: The coding is none of gzip, deflate, identity and "".
-
-    >>> Inflating(zlib.compress(b"a text"), "deflate").read(4)
-    b'a te'
+    `code` is machine-readable. `retry_after` is in seconds; None: a retry cannot succeed.
     """
 
-    def __init__(self, body: bytes, coding: str):
-        self.coding = coding = coding.strip().lower()
-        self.is_compressed = coding not in ("", "identity")
-        if self.is_compressed and coding not in _CODINGS:
-            raise UnknownCoding(coding)
-        self._rest, self._forms = body, list(_CODINGS.get(coding, ()))
-        self._inflate = zlib.decompressobj(self._forms.pop(0)) if self._forms else None
-
-    def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes, fewer only at the end; raises zlib.error for a damaged or incomplete body."""
-        if self._inflate is None:
-            begin, self._rest = self._rest[:size], self._rest[size:]
-            return begin
-        read = bytearray()
-        while len(read) < size:
-            try:
-                read += self._inflate.decompress(self._rest, size - len(read))
-            except zlib.error:
-                if read or not self._forms:
-                    raise
-                self._inflate = zlib.decompressobj(self._forms.pop(0))
-                continue
-            self._forms.clear()
-            self._rest = self._inflate.unconsumed_tail
-            if self._inflate.eof:
-                # Further members of gzip may follow.
-                self._rest = self._inflate.unused_data
-                if not self._rest:
-                    break
-                self._inflate = zlib.decompressobj(31)
-            elif not self._rest and len(read) < size:
-                raise zlib.error("the compressed body breaks off")
-        return bytes(read)
+    def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
+        # A quoted header may hold bytes that are no UTF-8.
+        message = message.encode(errors="replace").decode()
+        super().__init__(message)
+        self.status, self.message, self.code, self.retry_after = status, message, code, retry_after
 
 
-class NoRoom(Exception):
-    """The bodies and answers of all requests together exceed their limit."""
+def inflated(body: bytes, coding: str, limit: int) -> bytes:
+    """Returns a decompressed body; `coding` is its Content-Encoding.
+
+    Raises Refusal if the coding is unknown, the body is damaged, or has more than `limit` bytes.
+
+    >>> inflated(zlib.compress(b"a text"), "deflate", limit=6)
+    b'a text'
+    """
+    coding = coding.strip().lower()
+    try:
+        if coding in ("", "identity"):
+            found = body
+        elif coding in ("gzip", "x-gzip"):
+            found = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limit + 1)
+        elif coding == "deflate":
+            # zlib's form of it or, as some clients send it, without a header.
+            inflate = zlib.decompressobj(15 if body[:1] and body[0] % 16 == 8 else -15)
+            found = inflate.decompress(body, limit + 1)
+            if not inflate.eof and len(found) <= limit:
+                raise EOFError("it breaks off")
+        else:
+            message = f"Content-Encoding '{coding[:50]}' is not known; send gzip, deflate, or the body as it is"
+            raise Refusal(415, message, "unsupported_media_type")
+    except (OSError, EOFError, zlib.error) as error:
+        raise Refusal(400, f"the compressed body cannot be read: {error}") from error
+    if len(found) > limit:
+        raise _long_body(limit)
+    return found
 
 
-class LongAnswer(Exception):
-    """A request's answer alone exceeds the limit of all."""
+def _long_body(limit: int) -> Refusal:
+    return Refusal(413, f"the body is over the {limit} bytes of this server", "too_large")
 
 
 class Room:
@@ -173,25 +188,26 @@ class Share:
         self._room, self.size, self.answer = room, 0, 0
 
     def take(self, size: int) -> None:
-        """Takes `size` more bytes; raises NoRoom, and takes none, if they do not fit."""
+        """Takes `size` more bytes; raises Refusal, and takes none, if they do not fit."""
         room = self._room
         if size > 0 and room.held > self.size and room.held + size > room.limit:
-            raise NoRoom
+            message = "the bodies and answers of other requests fill the memory they may take"
+            raise Refusal(429, message, "overloaded", RETRY_S)
         room.held += size
         self.size += size
 
     def take_answer(self, size: int) -> None:
         """Takes `size` more bytes for the answer; if they do not fit, releases those of before.
 
-        Raises:
-            LongAnswer: The answer alone is too large.
-            NoRoom: As in `take`.
+        Raises Refusal as `take`, or if the answer alone is too large.
         """
+        limit = self._room.limit
         try:
-            if self.answer + size > self._room.limit:
-                raise LongAnswer
+            if self.answer + size > limit:
+                message = f"the answer takes more than the {limit} bytes of this server; send fewer or shorter texts"
+                raise Refusal(413, message, "too_large")
             self.take(size)
-        except (LongAnswer, NoRoom):
+        except Refusal:
             # At once, so that not all answers of this moment fail.
             size = -self.answer
             self.take(size)
@@ -205,12 +221,11 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
 
     Raises:
         ConnectionError: The client disconnects.
-        LongBody: The body is above the limit.
-        NoRoom: From `share`.
+        Refusal: The body is above the limit, or does not fit into `share`.
         TimeoutError: Nothing arrived for RECEIVE_SECONDS.
     """
     # Not a list: a slow client could send each byte as a chunk of its own.
-    body, size, more, has_room = bytearray(), 0, True, True
+    body, size, more, refusal = bytearray(), 0, True, None
     while more:
         async with asyncio.timeout(RECEIVE_SECONDS):
             message = await receive()
@@ -221,16 +236,16 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
         size += len(chunk)
         more = message.get("more_body", False)
         try:
-            if share is not None and has_room:
+            if share is not None and refusal is None:
                 share.take(len(chunk))
-        except NoRoom:
-            has_room = False
-        if max(size, announced) > limit or not has_room:
+        except Refusal as error:
+            refusal = error
+        if max(size, announced) > limit:
+            refusal = _long_body(limit)
+        if refusal is not None:
             body.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
-    if max(size, announced) > limit:
-        raise LongBody
-    if not has_room:
-        raise NoRoom
+    if refusal is not None:
+        raise refusal
     return bytes(body)
 
 

@@ -26,7 +26,7 @@ else:
     import albert_tf  # noqa: F401
 
 
-def become(request: dict) -> None:
+def become(request):
     """Makes this child what the shell would have started; returns for the module to run."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
@@ -41,7 +41,7 @@ def become(request: dict) -> None:
         sys.modules["tensorflow"].config.run_functions_eagerly(True)
 
 
-def status_of(child: int, timeout: float) -> int | None:
+def status_of(child, timeout):
     """Its exit status, minus the signal that ended it, or None when it had to be ended."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -54,7 +54,7 @@ def status_of(child: int, timeout: float) -> int | None:
     return None
 
 
-def main() -> str | None:
+def main():
     """Answers requests; in a child, returns the name of the module to run."""
     gc.freeze()
     print("ready", flush=True)

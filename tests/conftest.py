@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 LONGEST = (
     "test_whole_road", "test_exports", "test_steps", "test_pretraining_options", "test_resume", "test_depth_loops",
     "test_contract", "test_jax", "test_round_trips", "test_lanes", "test_finetuning", "test_numbers",
-    "test_distillation", "test_stored", "test_house", "test_pages", "test_run", "test_export_files",
+    "test_distillation", "test_stored", "test_house", "test_pages", "test_run", "test_export_files"
 )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def made_once(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    def made(name: str, make) -> Path:
+    def made(name, make):
         work, folder = base / f"{name}.making", base / name
         work.mkdir(exist_ok=True)
         with files.locked(work, wait=True):
@@ -144,7 +144,7 @@ def made_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
+def shared():
     """The folder of reference data beside the checkout (or $ALBERT_TF_SHARED); tests that need it skip without it."""
     path = Path(os.environ.get("ALBERT_TF_SHARED", ROOT.parent / "shared"))
     if not (path / "gold").is_dir():
@@ -158,7 +158,7 @@ def command_runners():
     with contextlib.ExitStack() as stack:
 
         @functools.cache
-        def started(*, without_tensorflow: bool) -> subprocess.Popen:
+        def started(*, without_tensorflow):
             command = [sys.executable, str(ROOT / "tests" / "command_runner.py")]
             command += ["without_tensorflow"] * without_tensorflow
             environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -191,7 +191,7 @@ def run_module(command_runners, tmp_path_factory):
         fresh=False,
         without_tensorflow=False,
         eagerly=False,
-    ) -> subprocess.CompletedProcess:
+    ):
         command = [sys.executable, "-m", module, *map(str, arguments)]
         environment = (env or os.environ | {"PYTHONPATH": str(ROOT)}) | (variables or {})
         if fresh or env:
@@ -211,7 +211,7 @@ def run_module(command_runners, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def topics(tmp_path_factory) -> Path:
+def topics(tmp_path_factory):
     """Python's help topics as a corpus of documents, one paragraph a line."""
     from tests.topics import write_topics
 
@@ -221,10 +221,10 @@ def topics(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_data(made_once, topics, run_module) -> Path:
+def tiny_data(made_once, topics, run_module):
     """Dynamic SOP records of the topics, 32 tokens long, with a vocabulary of 500 pieces; not to be changed."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         made = run_module(
             "tfrecords.train_tokenizer", f"--input={topics}", f"--output_prefix={folder}/spm", "--vocab_size=500"
         )
@@ -251,18 +251,18 @@ def tiny_settings(tmp_path_factory, tiny_data):
     folder = tmp_path_factory.mktemp("settings")
     config = AlbertConfig(
         vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+        intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
     )  # fmt: skip
     config.to_json(folder / "config.json")
     return PretrainingSettings(
         config=str(folder / "config.json"), train_data=str(tiny_data), eval_data=str(tiny_data),
         output_dir=str(folder / "run"), learning_rate=0.01, train_batch_size=8, num_train_steps=4, num_warmup_steps=1,
-        save_checkpoints_steps=2, max_eval_steps=2,
+        save_checkpoints_steps=2, max_eval_steps=2
     )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tiny_settings) -> Path:
+def tiny_run(tiny_settings):
     """A model folder that pre-training wrote, without graphs, which take longer to build than to run."""
     import tensorflow as tf
 

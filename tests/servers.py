@@ -8,9 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from serving.client import Client, ServingError
 from tfrecords.base.errors import UserError
@@ -20,7 +17,7 @@ from tfrecords.base.machine.processes import interrupts_deferred, interrupts_hel
 START_TIMEOUT_S = 120
 
 
-def check_port(port: int) -> None:
+def check_port(port):
     """Raises UserError when something listens there: it would be measured in our server's place."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -30,13 +27,13 @@ def check_port(port: int) -> None:
             raise UserError(f"--port={port} cannot be used: {error.strerror}; choose another") from error
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def server_command(models: dict[str, Path], folder: Path, port: int, rest_api_port: int = 0) -> list[str]:
+def server_command(models, folder, port, rest_api_port=0):
     """The command that serves `models` (name to base path); writes its model config file into `folder`."""
     config = folder / "models.config"
     with replacing(config) as temporary:
@@ -47,7 +44,7 @@ def server_command(models: dict[str, Path], folder: Path, port: int, rest_api_po
     return [*program, f"--port={port}", *rest, f"--model_config_file={config}"]
 
 
-def config_of(models: Mapping[str, str | Path]) -> str:
+def config_of(models):
     """Returns the text of a model config file for models by name and base path."""
     entries = [
         f'  config {{ name: "{name}" base_path: "{path}" model_platform: "tensorflow" }}'
@@ -56,7 +53,7 @@ def config_of(models: Mapping[str, str | Path]) -> str:
     return "\n".join(["model_config_list {", *entries, "}", ""])
 
 
-def post(url: str, body: Any) -> Any:
+def post(url, body):
     """Returns the JSON that a server answers to a body of JSON."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -64,7 +61,7 @@ def post(url: str, body: Any) -> Any:
 
 
 @contextlib.contextmanager
-def running_server(models: dict[str, Path], folder: Path, port: int, rest_api_port: int = 0) -> Iterator[str]:
+def running_server(models, folder, port, rest_api_port=0):
     """Starts the server, waits until every model answers, yields "host:port", and ends the server whatever happens.
 
     Ctrl-C does not reach the server, which would otherwise be gone before its clients know why.
@@ -78,7 +75,7 @@ def running_server(models: dict[str, Path], folder: Path, port: int, rest_api_po
 
 
 @contextlib.contextmanager
-def running_gateway(target: str, model: str, folder: Path, port: int, *flags: str) -> Iterator[str]:
+def running_gateway(target, model, folder, port, *flags):
     """The gateway in front of models, by commas, of the server at `target`; yields its address once it answers."""
     log, url = folder / "gateway.log", f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}"]
@@ -88,8 +85,27 @@ def running_gateway(target: str, model: str, folder: Path, port: int, *flags: st
         yield url
 
 
+# Neither of them can be imported.
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_text", "keras", "numba", "albert_tf"))
+"""
+
+
 @contextlib.contextmanager
-def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
+def running_light_server(models, name, folder):
+    """The light server of LiteRT versions with its gateway, without TensorFlow; yields its ports by flag."""
+    ports = {flag: free_port() for flag in ("port", "grpc_port", "rest_api_port")}
+    command = [sys.executable, "-c", f"{WITHOUT_TENSORFLOW}\nfrom serving.lite.start import run\nrun()"]
+    command += [f"--folder={models}", f"--name={name}", *(f"--{flag}={port}" for flag, port in ports.items())]
+    log, url = folder / "light.log", f"http://127.0.0.1:{ports['port']}"
+    with _running(command, log) as process:
+        _wait(process, log, {name: lambda: _is_healthy(url)})
+        yield ports
+
+
+@contextlib.contextmanager
+def _running(command, log):
     with contextlib.ExitStack() as stack:
         with interrupts_deferred(), interrupts_held_back(), open(log, "w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -97,7 +113,7 @@ def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
         yield process
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end(process):
     process.terminate()
     try:
         process.wait(timeout=15)
@@ -106,7 +122,7 @@ def _end(process: subprocess.Popen) -> None:
         process.wait()
 
 
-def _wait(process: subprocess.Popen, log: Path, answers: dict[str, Callable[[], bool]]) -> None:
+def _wait(process, log, answers):
     deadline = time.monotonic() + START_TIMEOUT_S
     waiting = dict(answers)
     while waiting:
@@ -118,7 +134,7 @@ def _wait(process: subprocess.Popen, log: Path, answers: dict[str, Callable[[], 
         waiting = {name: answered for name, answered in waiting.items() if not answered()}
 
 
-def _answers(target: str, name: str) -> bool:
+def _answers(target, name):
     with Client(target, name, timeout_s=5) as client:
         try:
             return any(version.state == "AVAILABLE" for version in client.status())
@@ -126,7 +142,7 @@ def _answers(target: str, name: str) -> bool:
             return False
 
 
-def _is_healthy(url: str) -> bool:
+def _is_healthy(url):
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
             return answer.status == 200

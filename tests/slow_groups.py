@@ -24,11 +24,13 @@ GROUPS = {
     "folders": (),
     "soak": (),
     "litert": (),
+    "arm64": (),
     "faults": (),
+    "packages": (),
 }
 
 
-def group_of(item) -> str:
+def group_of(item):
     """Returns the group of a slow test."""
     marked = [name for marker in item.iter_markers("slow") for name in marker.args]
     if marked:

@@ -18,7 +18,7 @@ PROBABILITIES: Tensors = {"probabilities": (1, 2)}
 Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
-def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75), version: int = 1) -> bytes:
+def constant_answer(probabilities=(0.25, 0.75), version=1):
     """Returns a serialized PredictResponse of one row."""
     response = protos.PredictResponse()
     response.model_spec.name = "default"
@@ -27,7 +27,7 @@ def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75), version: in
     return response.SerializeToString()
 
 
-def _describe(signatures: dict[str, tuple[Tensors, Tensors]]) -> bytes:
+def _describe(signatures):
     definitions = protos.SignatureDefMap()
     for key, (inputs, outputs) in signatures.items():
         signature = definitions.signature_def[key]
@@ -44,7 +44,7 @@ def _describe(signatures: dict[str, tuple[Tensors, Tensors]]) -> bytes:
     return response.SerializeToString()
 
 
-def _status() -> bytes:
+def _status():
     response = protos.GetModelStatusResponse()
     response.model_version_status.add(version=1, state=30)
     return response.SerializeToString()
@@ -56,15 +56,7 @@ class StandIn(grpc.GenericRpcHandler):
     `predict` takes and returns serialized messages.
     """
 
-    def __init__(
-        self,
-        predict: Behaviour | None = None,
-        inputs: Tensors = IDS,
-        port: int = 0,
-        threads: int = 4,
-        credentials: grpc.ServerCredentials | None = None,
-        signatures: dict[str, tuple[Tensors, Tensors]] | None = None,
-    ):
+    def __init__(self, predict=None, inputs=IDS, port=0, threads=4, credentials=None, signatures=None):
         described = _describe(signatures or {"serving_default": (inputs, PROBABILITIES)})
         answer, metadata, status = constant_answer(), described, _status()
         self._methods = {
@@ -85,9 +77,9 @@ class StandIn(grpc.GenericRpcHandler):
         method = self._methods.get(handler_call_details.method)
         return method and grpc.unary_unary_rpc_method_handler(method)
 
-    def __enter__(self) -> "StandIn":
+    def __enter__(self):
         self._server.start()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception):
         self._server.stop(grace=None).wait()

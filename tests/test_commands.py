@@ -11,7 +11,7 @@ from serving.commands import COMMANDS
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "status", "message"),
+    "module, arguments, status, message",
     [
         ("albert_tf.run_pretraining", [], 1, "error: --output_dir=..., --train_data=... must be given"),
         ("albert_tf.run_pretraining", ["--learning_rat=1"], 2, "error: Unknown command line flag 'learning_rat'"),
@@ -41,7 +41,7 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    "command, message",
     [
         ("albert_tf.run_pretraining --train_data=no/* --output_dir=o --config=albert_tiny", "matches no record file"),
         ("albert_tf.run_finetuning --task=sst2 --data_dir=. --output_dir=o --init_from=no", "no model at 'no'"),
@@ -59,10 +59,7 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("albert_tf.compress --model=no --output_dir=o --text=t --num_train_steps=0", "no model at 'no'"),
         ("albert_tf.compress --model=. --output_dir=o --text=no", "corpus 'no' matches no file"),
         ("albert_tf.analysis --configs=no.json", "no.json"),
-        (
-            "albert_tf.analysis.layer_distances --models=no --tokenizer=no --input=no --output_dir=o",
-            "no model at 'no'",
-        ),
+        ("albert_tf.analysis.layer_distances --models=no --tokenizer=no --input=no --output_dir=o", "no model at 'no'"),
         ("serving.export --model=no --output_dir=o", "no model at 'no'"),
         ("serving.export --model=. --output_dir=o --tokenizer=no", "tokenizer 'no' does not exist"),
         ("serving.export --model=. --output_dir=o --calibration_text=no", "cannot read --calibration_text=no"),
@@ -113,7 +110,7 @@ def test_training_ends_with_what_it_wrote_and_the_next_command(tiny_settings, ti
     folder = tmp_path / "run"
     settings = FinetuningSettings(
         task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(folder),
-        train_batch_size=4, num_train_steps=2, max_unknown_share=1.0,
+        train_batch_size=4, num_train_steps=2, other_tokenizer=True
     )  # fmt: skip
     run_finetuning.main(settings)
     said = capsys.readouterr()

@@ -41,7 +41,7 @@ HUGE = 2**30
 RAN = "RAN"
 
 
-def refused(read, path, said: str) -> None:
+def refused(read, path, said):
     """Asserts that reading ends in one line that matches `said`, without a peak of memory, and runs nothing."""
     os.environ.pop(RAN, None)
     # Resets the peak of memory.
@@ -54,29 +54,29 @@ def refused(read, path, said: str) -> None:
     assert RAN not in os.environ, "the file's code ran"
 
 
-def _peak() -> int:
+def _peak():
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
-def ran() -> None:
+def ran():
     os.environ[RAN] = "1"
 
 
 @pytest.fixture(scope="module")
-def model_file(tmp_path_factory) -> Path:
+def model_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile") / "model.keras"
     save_keras(KINDS["classifier"](small()), path)
     return path
 
 
-def named(module: str, name: str, **config) -> dict:
+def named(module, name, **config):
     return {"module": module, "class_name": name, "config": config, "registered_name": None}
 
 
-def with_config(value: dict):
+def with_config(value):
     """Puts a configuration anywhere into that of a model."""
 
-    def change(members: dict[str, bytes]) -> None:
+    def change(members):
         config = json.loads(members["config.json"])
         config["config"]["more"] = [value]
         members["config.json"] = json.dumps(config).encode()
@@ -84,12 +84,12 @@ def with_config(value: dict):
     return change
 
 
-def of_sizes(members: dict[str, bytes]) -> None:
+def of_sizes(members):
     members["config.json"] = re.sub(rb'"vocab_size": \d+', b'"vocab_size": 1000000000000', members["config.json"])
 
 
 def with_hdf5(change):
-    def changed(members: dict[str, bytes]) -> None:
+    def changed(members):
         buffer = io.BytesIO(members["model.weights.h5"])
         with h5py.File(buffer, "r+") as file:
             change(file)
@@ -98,11 +98,11 @@ def with_hdf5(change):
     return changed
 
 
-def external(file: h5py.File) -> None:
+def external(file):
     file.create_dataset("stored", (8,), "uint8", external=[("/etc/passwd", 0, 8)])
 
 
-def virtual(file: h5py.File) -> None:
+def virtual(file):
     layout = h5py.VirtualLayout((8,), "uint8")
     layout[:] = h5py.VirtualSource("/etc/passwd", "x", (8,))
     file.create_virtual_dataset("virtual", layout)
@@ -112,10 +112,7 @@ LAMBDA = {"class_name": "__lambda__", "config": {"value": "4wEAAAA="}}
 OUTSIDE = "'{path}' refers to data elsewhere"
 KERAS = {
     "a lambda": (with_config(LAMBDA), "names None.__lambda__, which is no class"),
-    "a Lambda layer": (
-        with_config(named("keras.layers", "Lambda", function=LAMBDA)),
-        "keras.layers.Lambda|__lam",
-    ),
+    "a Lambda layer": (with_config(named("keras.layers", "Lambda", function=LAMBDA)), "keras.layers.Lambda|__lam"),
     "a program": (with_config(named("os", "system", command="true")), "names os.system, which is no class"),
     "a download": (with_config(named("keras.utils", "get_file", origin="http://x")), "names keras.utils.get_file"),
     "a layer that reads files": (
@@ -187,12 +184,12 @@ def test_presets_of_keras_hub(file, content, said, tmp_path):
     refused(albert_tf.load, tmp_path, said)
 
 
-def safetensors(header: bytes | dict, data: bytes = b"", size: int | None = None) -> bytes:
+def safetensors(header, data=b"", size=None):
     header = json.dumps(header).encode() if isinstance(header, dict) else header
     return struct.pack("<Q", len(header) if size is None else size) + header + data
 
 
-def tensor(shape: list, begin: int, end: int) -> dict:
+def tensor(shape, begin, end):
     return {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
 
 
@@ -311,7 +308,7 @@ def test_pickles_of_pytorch(kind, tmp_path):
     refused(read_tensors, path, "would unpack to" if "zip" in kind else "larger than its own data")
 
 
-def tokenizer_json(**changes) -> dict:
+def tokenizer_json(**changes):
     pieces = {name: number for number, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
     model = {"type": "WordPiece", "unk_token": "[UNK]", "vocab": pieces}
     return {"model": model, "added_tokens": [], "pre_tokenizer": {"type": "BertPreTokenizer"}} | changes
@@ -343,20 +340,20 @@ def test_tokenizers(name, tmp_path):
     refused(load_tokenizer, tmp_path / "tokenizer.json", said)
 
 
-def sparse(path: Path) -> None:
+def sparse(path):
     with open(path, "wb") as file:
         file.truncate(HUGE)
 
 
-def endless(path: Path) -> None:
+def endless(path):
     path.symlink_to("/dev/zero")
 
 
-def waiting(path: Path) -> None:
+def waiting(path):
     os.mkfifo(path)
 
 
-def nested(path: Path) -> None:
+def nested(path):
     path.write_text('{"a":' * 100_000)
 
 

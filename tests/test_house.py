@@ -3,9 +3,12 @@
 import ast
 import doctest
 import importlib
+import importlib.metadata
 import os
 import re
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,11 +22,11 @@ KIT = ("wire", "client", "model_server", "benchmark", "gateway", "score", "http_
 
 
 @pytest.fixture(scope="module")
-def sources() -> Sources:
+def sources():
     return Sources(ROOT)
 
 
-def room(path: str) -> str:
+def room(path):
     return path.split("/")[0]
 
 
@@ -75,6 +78,35 @@ def test_the_serving_kit_knows_nothing_of_albert(sources):
     assert reached == set()
 
 
+# Modules of packages that a declared one requires; and one that an application may bring.
+COME_WITH = {"h5py": "keras", "flatbuffers": "ai-edge-litert", "ml_dtypes": "keras"}
+BROUGHT = {"opentelemetry"}
+
+
+def test_what_is_imported_at_load_is_declared(sources):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = [*project["project"]["dependencies"]]
+    extras = project["tool"]["setuptools"]["dynamic"]["optional-dependencies"]
+    for name in extras.keys() - {"test", "docs", "fuzz", "folders"}:
+        lines += [line for file in extras[name]["file"] for line in (ROOT / file).read_text().splitlines()]
+    declared = {package_of(line) for line in lines if re.match(r"\w", line)}
+    packages = importlib.metadata.packages_distributions()
+    modules = {
+        taken.module.split(".")[0]
+        for path, source in sources.files.items()
+        for taken in source.imports
+        if room(path) in ROOMS and taken.at_load
+    } - {*ROOMS, *sys.stdlib_module_names}
+    undeclared = {name for name in modules if not declared & {package_of(one) for one in packages.get(name, [name])}}
+    assert undeclared == {*COME_WITH, *BROUGHT}
+    for name, giver in COME_WITH.items():
+        assert package_of(name) in {package_of(line) for line in importlib.metadata.requires(giver)}
+
+
+def package_of(requirement):
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
+
+
 def test_nothing_imports_itself_in_a_ring(sources):
     assert sources.circle() == []
 
@@ -100,7 +132,7 @@ def test_no_private_name_crosses_a_file(sources):
     assert private == []
 
 
-def _modules(source, sources) -> set[str]:
+def _modules(source, sources):
     """The local names of modules of this repository that a file imports whole."""
     nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom) and node.module]
     return {
@@ -126,7 +158,7 @@ def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
     assert results.attempted and not results.failed
 
 
-def commands(sources, *folders) -> set[str]:
+def commands(sources, *folders):
     """The files that do something when they are run; not those that are another command's process, without a `run`."""
     guard = "__name__ == '__main__'"
     guarded = {

@@ -28,9 +28,9 @@ def build(source, folder):
     names = ["pyproject.toml", "README.md", "LICENSE", "client", "serving", "tfrecords", "albert_tf"]
     names += ["requirements.txt", "requirements"]
     subprocess.run(["cp", "-r", *(str(ROOT / name) for name in names), str(folder)], check=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    command += ["--wheel-dir", str(folder / "dist"), str(folder / source)]
-    built = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(folder / "dist")]
+    built = subprocess.run(command, capture_output=True, text=True, cwd=folder / source)
     assert built.returncode == 0, built.stderr
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel

@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import absl.flags
 import pytest
 
 from scripts import quickstart as stages
+from serving.export import ExportSettings, export
 from tests.servers import free_port
+from tfrecords.base.settings import define_flags, read_flags
 
 ROOT = Path(__file__).parents[1]
 # Ten steps are compiled quickly rather than well.
@@ -87,8 +90,18 @@ def is_running(pid):
 
 
 def assert_complete(folder, output):
-    for words in ("masked-LM accuracy", "trivial baseline", "requests/s", "history.csv", "latency.png"):
+    for words in (
+        "masked-LM accuracy",
+        "trivial baseline",
+        "requests/s",
+        "history.csv",
+        "latency.png",
+        "LiteRT without TensorFlow",
+    ):
         assert words in output
+    # Both engines answer.
+    right, texts, same = map(int, re.search(r"(\d+) of (\d+) right; (\d+) of \d+ the same by LiteRT", output).groups())
+    assert right <= texts and same >= 0.9 * texts > 0 and "LiteRT without TensorFlow, start included" in output
     for name in ("ids", "text"):
         report = json.loads((folder / "benchmark" / name / "report.json").read_text())
         assert [point["length"] for point in report["points"]] == [16, 32, 64, 128]
@@ -105,11 +118,19 @@ def test_the_whole_road(clone, tmp_path, run_module, monkeypatch, capsys):
     """Takes longer than others: each stage is the command that the README shows, and two versions are served."""
 
     def run(command, check):
+        if command[2] == "serving.export":
+            # Here, where the version is not asked once more: the server below loads it, and is asked.
+            values = absl.flags.FlagValues()
+            define_flags(ExportSettings, values)
+            values(command[2:])
+            export(read_flags(ExportSettings, values))
+            return
         # Steps without graphs, which take longer to build.
         done = run_module(*command[2:], cwd=clone, eagerly=command[2].startswith("albert_tf."))
         assert done.returncode == 0, done.stderr[-3000:]
 
     monkeypatch.chdir(clone)
+    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     monkeypatch.setattr(sys, "argv", ["quickstart", *flags(tmp_path / "road"), "--corpus=corpus.txt"])
     monkeypatch.setattr(stages, "subprocess", SimpleNamespace(run=run, Popen=subprocess.Popen))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -130,20 +151,19 @@ def test_a_road_that_was_interrupted_goes_on(clone, tmp_path):
     output, _ = second.communicate(timeout=300)
     assert second.returncode == 0, output[-3000:]
     assert "oneDNN custom operations" not in output
-    # Vocabulary, examples, training, evaluation and two exports were done before the interruption.
-    assert output.count("kept from before") == 6
+    # Vocabulary, examples, training, evaluation and three exports were done before the interruption.
+    assert output.count("kept from before") == 7
     assert_complete(folder, output)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--corpus=nowhere/*.txt"], "error: corpus 'nowhere/*.txt' matches no file"),
         (["--output_dir=/proc/nowhere"], "error: cannot write to output folder '/proc/nowhere'"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, arguments, message):
-    process = quickstart(tmp_path / "road", *arguments)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert output.startswith(message) and output.count("\n") == 1
+def test_bad_input_is_one_line(run_module, tmp_path, arguments, message):
+    done = run_module("scripts.quickstart", *flags(tmp_path / "road"), *arguments, without_tensorflow=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == 1

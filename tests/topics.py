@@ -8,13 +8,13 @@ from pydoc_data.topics import topics
 from tfrecords.base.files import replacing
 
 
-def paragraphs(text: str) -> list[str]:
+def paragraphs(text):
     """Unwraps hard-wrapped paragraphs; drops the underlines of headings."""
     without_rules = re.sub(r"(?m)^[ \t]*([*=\-~^\"])\1{2,}[ \t]*$", "", text)
     return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", without_rules) if paragraph.strip()]
 
 
-def write_topics(path: Path) -> None:
+def write_topics(path):
     with replacing(path) as temporary:
         temporary.write_text(
             "\n\n".join("\n".join(paragraphs(topics[name])) for name in sorted(topics)) + "\n", encoding="utf-8"

@@ -7,5 +7,4 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # First, so that Ctrl-C is met from here on.
-from tfrecords.base.machine import started  # noqa: F401, I001
-from tfrecords.base.machine import local_symbols  # noqa: F401
+from tfrecords.base.machine import started  # noqa: F401

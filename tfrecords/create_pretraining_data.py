@@ -19,8 +19,7 @@ from tfrecords.base.settings import setting
 from tfrecords.building.builder import build
 from tfrecords.building.runners import RUNNERS
 from tfrecords.building.settings import BuildSettings
-from tfrecords.corpus.documents import find_files
-from tfrecords.corpus.samples import sample_texts, warn_of_markup
+from tfrecords.corpus.documents import find_files, sample_texts, warn_of_markup
 from tfrecords.corpus.settings import TextSettings
 from tfrecords.examples.permutation import CONFIG
 from tfrecords.tokenizers.base import Tokenizer

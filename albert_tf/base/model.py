@@ -1,19 +1,133 @@
-"""The base class of models: export, saving and LoRA."""
+"""The base class of models: export, saving, LoRA, frozen weights, and checks of the data for `fit`."""
 
 import os
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
-from albert_tf.base.layers import NO_QUANTIZATION, plain, whole
-from albert_tf.base.training_state import freeze_all_below, restore, training_state
+from albert_tf.base.layers import NO_QUANTIZATION, check_range, known, plain, whole
 from tfrecords.base.errors import UserError, check_counts
 from tfrecords.base.files import check_format
+
+_TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
+
+
+def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
+    """Raises UserError for features or labels of a type that the models cannot read.
+
+    `check_values` checks the values of arrays.
+    """
+    if is_text(features):
+        raise UserError(f"features: {NO_TEXTS}")
+    spec = getattr(features, "element_spec", None)
+    if spec is not None:
+        features, labels, _ = keras.utils.unpack_x_y_sample_weight(spec)
+    elif not isinstance(features, (dict, list, tuple)) and not _is_array(features):
+        # A generator or a keras.utils.PyDataset.
+        return
+    if isinstance(features, (list, tuple)):
+        raise UserError(
+            f"features: a {type(features).__name__} is not read; give an array of ids, rows filled up to one length, or"
+            " name arrays, such as {'input_ids': ids, 'input_mask': mask}"
+        )
+    for name, values in features.items() if isinstance(features, dict) else [("input_ids", features)]:
+        _check_kind(values, name, NO_TEXTS)
+    several = isinstance(labels, (list, tuple)) and any(_is_array(values) for values in labels)
+    for values in labels.values() if isinstance(labels, dict) else labels if several else [labels]:
+        _check_kind(values, "labels", f"strings are not read; {_TO_NUMBERS}")
+    if spec is None:
+        check_values(features)
+
+
+def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
+    """Raises UserError for a label of nonzero weight that is not a whole number from 0 to `classes` - 1."""
+    values, weights = known(labels), known(sample_weight)
+    if values is None or values.dtype.kind not in "iuf" or not values.size:
+        return
+    if weights is not None and weights.shape == values.shape[: weights.ndim]:
+        values = values[weights > 0]
+    check_range(values, classes, "labels")
+    if values.dtype.kind == "f" and (between := values[values != np.floor(values)]).size:
+        raise plain(UserError(f"labels: {between[0]} is no class; give whole numbers from 0 to {classes - 1}"))
+
+
+def _check_kind(values: Any, name: str, no_strings: str) -> None:
+    dtype = str(getattr(values, "dtype", ""))
+    is_text = isinstance(values, (list, tuple)) and values and isinstance(values[0], str)
+    if is_text or "string" in dtype or dtype.startswith(("<U", "|S", "object")):
+        raise UserError(f"{name}: {no_strings}")
+    if isinstance(values, (list, tuple)):
+        raise UserError(f"{name}: a {type(values).__name__} is not read; give an array, rows filled up to one length")
+    if "Ragged" in type(values).__name__:
+        raise UserError(
+            f"{name}: a RaggedTensor is not read; give {name}.to_tensor(), and as input_mask"
+            " tf.ones_like(input_ids).to_tensor()"
+        )
+
+
+def _is_array(values: Any) -> bool:
+    return hasattr(values, "shape") and hasattr(values, "dtype")
+
+
+def freeze_all_below(model: keras.layers.Layer) -> None:
+    """Freezes all inner layers; the constructor argument `trainable=False` freezes only the outer one."""
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        layer.trainable = True  # TensorFlow ignores a value that the layer has already, although inner layers may not.
+        layer.trainable = False
+
+
+def training_state(model: keras.Model) -> dict[str, Any]:
+    """Returns a model's LoRA adapters and frozen parts, for `restore`.
+
+    "adapters" maps layer paths to rank and alpha; "frozen" maps "layers" and "weights" to frozen paths. The model's
+    own path is "".
+    """
+    adapters, layers, weights = {}, [], []
+    for path, layer in layers_by_path(model):
+        if getattr(layer, "lora_enabled", False):
+            adapters[path] = {"rank": layer.lora_rank, "alpha": layer.lora_alpha}
+        if not layer.trainable:
+            layers.append(path)
+        weights += [f"{path}/{weight.name}" for weight in layer._trainable_variables if not weight.trainable]
+    frozen = {"layers": layers, "weights": weights}
+    return ({"adapters": adapters} if adapters else {}) | ({"frozen": frozen} if layers or weights else {})
+
+
+def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
+    """Applies a `training_state` to a model whose weights all train; entries for layers that it lacks are ignored."""
+    for path, layer in layers_by_path(model):
+        if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
+            layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])
+    layers, weights = set(frozen.get("layers", ())), set(frozen.get("weights", ()))
+    for path, layer in layers_by_path(model):
+        if path in layers:
+            layer._trainable = False  # The property would freeze the inner layers, too.
+        for weight in layer._trainable_variables:
+            if f"{path}/{weight.name}" in weights:
+                weight.trainable = False
+
+
+def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yields (path, layer) once for every layer; the first is the model, with the path ""."""
+    seen = set()
+
+    def below(path: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        if not getattr(layer, "is_folder", False):  # Only a name in files.
+            yield path, layer
+        for inner in layer._layers:
+            yield from below(f"{path}/{inner.name}", inner)
+
+    yield from below("", model)
+
 
 NO_TEXTS = (
     "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "

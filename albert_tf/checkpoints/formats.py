@@ -2,17 +2,14 @@
 
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 from absl import logging
 
+from albert_tf import checkpoints
 from albert_tf.base.model import has_adapters, merge_adapters
-from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
-from albert_tf.checkpoints.keras_hub import load_keras_hub
-from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.untrusted import check_keras_file
 from albert_tf.loading.model_files import MODEL_FILE, detect
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -25,15 +22,12 @@ from tfrecords.tokenizers.loading import tokenizer_in
 
 def load(path: str | os.PathLike) -> keras.Model:
     """Loads a model in the format of its files."""
-    loaders = {
-        "official": load_official, "huggingface": load_huggingface, "keras_hub": load_keras_hub, "keras": load_keras
-    }  # fmt: skip
-    return loaders[detect(path)](path)
+    form = detect(path)
+    return load_keras(path) if form == "keras" else getattr(checkpoints, f"load_{form}")(path)
 
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
     """Writes a folder, or a .keras file for `form` "keras"; raises UserError if the format cannot hold the model."""
-    savers: dict[str, Callable] = {"official": save_official, "huggingface": save_huggingface}
     if form != "keras":
         used = model
         if isinstance(used, AlbertSentenceEmbedder):
@@ -42,7 +36,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         own = {"activation": getattr(used, "activation", "linear"), "multi_label": getattr(used, "multi_label", False)}
         if form != "huggingface" and own != {"activation": "linear", "multi_label": False}:
             logging.warning("what scores pass through (%s) has no form there: '%s' gives logits", own, path)
-        savers[form](used, path)
+        getattr(checkpoints, f"save_{form}")(used, path)
         return
     if Path(path).suffix != ".keras":
         raise UserError(f"a Keras model's file must end in .keras, not '{path}'")

@@ -1,6 +1,8 @@
+"""Trains a student to repeat its teacher's hidden states, vectors and likenesses of texts."""
+
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -8,19 +10,53 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.compression.likeness import Likeness
 from albert_tf.compression.settings import FREE_ON_RESUME, CompressSettings
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.text_student import TextStudent
-from albert_tf.tasks.rows import FeatureRows
-from albert_tf.training.loop.batches import predict, reader
+from albert_tf.tasks.prediction import predict
+from albert_tf.tasks.rows import FeatureRows, text_rows
+from albert_tf.training.loop.batches import reader
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import digest
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+
+
+class Likeness:
+    """Computes the mean cosine between a model's and a teacher's vectors of the same `texts`."""
+
+    def __init__(
+        self,
+        teacher: keras.Model,
+        tokenizer: Tokenizer,
+        texts: Sequence[tuple[str, ...]],
+        max_seq_length: int,
+        batch_size: int,
+    ):
+        self.texts, self.max_seq_length, self.batch_size = texts, max_seq_length, batch_size
+        self._last: tuple[keras.Model | None, keras.Model | None] = (None, None)
+        self._vectors = self._embed(teacher, tokenizer)
+
+    def __call__(self, model: keras.Model, tokenizer: Tokenizer) -> float:
+        return float(np.mean(np.sum(self._embed(model, tokenizer) * self._vectors, axis=1)))
+
+    def _embed(self, model: keras.Model, tokenizer: Tokenizer) -> np.ndarray:
+        rows = text_rows(tokenizer, list(zip(*self.texts)), self.max_seq_length)
+        # A new embedder would have to trace its graph again.
+        if self._last[0] is not model:
+            self._last = model, _embedder_of(model)
+        return np.array(predict(self._last[1], rows, self.batch_size, self.max_seq_length), "float64")
+
+
+def _embedder_of(model: keras.Model) -> AlbertSentenceEmbedder:
+    if isinstance(model, AlbertSentenceEmbedder) and model.normalize:
+        return model
+    pooling = model.pooling if isinstance(model, AlbertSentenceEmbedder) else "mean"
+    return AlbertSentenceEmbedder(encoder_of(model), pooling=pooling)
+
 
 # The weights of the loss terms.
 WEIGHTS = {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "words": 1.0}

@@ -13,8 +13,7 @@ from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.compression.distillation import Lesson, TextDistillation, lessons_of, resolved
-from albert_tf.compression.likeness import Likeness
+from albert_tf.compression.distillation import Lesson, Likeness, TextDistillation, lessons_of, resolved
 from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of

@@ -1,9 +1,9 @@
 import dataclasses
 from typing import ClassVar
 
-from albert_tf.trainer_settings import DataFolder, Run, Updates
+from albert_tf.trainer_settings import DataFolder, PublishedModel, Run, Updates
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 # The value of --vocab_from for the training text.
 CORPUS = "corpus"
@@ -23,7 +23,22 @@ _OF_ALL = dict.fromkeys(("num_warmup_steps", "save_checkpoints_steps"), "a twent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompressSettings(DataFolder, Updates, Run, defaults=_DEFAULTS, meanings=_OF_ALL):
+class OfTask(DataFolder, only="task"):
+    """Settings of a task whose texts are learned from."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary(CheckedSettings, only="vocab_from"):
+    """Settings of a smaller vocabulary."""
+
+    vocab_from: str = setting(
+        "", help="keep only the pieces that this text uses: file patterns, or corpus for the text to learn from"
+    )
+    vocab_size: int = setting(0, help="largest number of pieces that --vocab_from keeps; 0: all that occur", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompressSettings(OfTask, Vocabulary, Updates, Run, PublishedModel, defaults=_DEFAULTS, meanings=_OF_ALL):
     """The settings of a compression.
 
     Steps count optimizer updates; batch sizes count rows of text.
@@ -67,17 +82,9 @@ class CompressSettings(DataFolder, Updates, Run, defaults=_DEFAULTS, meanings=_O
     held_out_rows: int = setting(
         512, help="number of rows that are held out from training to measure the likeness", at_least=16
     )
-    vocab_from: str = setting(
-        "", help="keep only the pieces that this text uses: file patterns, or corpus for the text to learn from"
-    )
-    vocab_size: int = setting(0, help="largest number of pieces that --vocab_from keeps; 0: all that occur", at_least=0)
 
     def __post_init__(self):
         super().__post_init__()
-        if bool(self.task) != bool(self.data_dir):
-            raise UserError("--task and --data_dir belong together: whose texts to learn from, and where its files are")
-        if bool(self.text) == bool(self.task):
+        if bool(self.text) == bool(self.task) or bool(self.task) != bool(self.data_dir):
             raise UserError("give the texts to learn from: --text='corpus/*.txt', or --task and --data_dir, not both")
-        if self.vocab_size and not self.vocab_from:
-            raise UserError("--vocab_size needs --vocab_from=corpus, or the files whose pieces are kept")
         self.check_warmup()

@@ -7,20 +7,41 @@ and rescores the best texts with float32 vectors, which a saved index keeps on d
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert_tf.choices import VECTORS
-from albert_tf.embeddings.index_files import ABOUT, about_index
 from tfrecords.answers.numbers import similarity, unit
 from tfrecords.answers.texts import TextModel
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
 from tfrecords.base.errors import UserError, check_counts, check_libraries
 from tfrecords.base.script import progress_bar
+
+ABOUT = "index.json"
+_SAID = {"model", "source", "texts", "vectors", "has_graph", "files_sha256"}
+
+
+def about_index(folder: Path) -> dict[str, Any]:
+    """Returns the description of a finished index; {} if there is none."""
+    path = folder / ABOUT
+    about = files.read_json(path) if path.is_file() else {}
+    if not isinstance(about, dict) or (about and not about.keys() >= _SAID):
+        raise UserError(f"'{path}' describes no index; remove it, and build the index anew")
+    return about
+
+
+def saved_source(folder: str) -> str:
+    """Returns the name of the model that built a saved index; raises UserError if unknown."""
+    if not (about := about_index(Path(folder))):
+        raise UserError(f"--index_dir={folder} holds no finished index; build it by --model=... and --text_file=...")
+    if not about["source"]:
+        raise UserError(f"--index_dir={folder} was built by a model in memory; save that, and give it by --model=...")
+    return about["source"]
+
 
 # Up to here a product with all vectors takes a few milliseconds.
 EXACT_UP_TO = 20_000
@@ -40,11 +61,12 @@ _FILES = {"texts": "texts.jsonl", "vectors": "vectors.npy", "graph": "graph.usea
 
 
 class Hit(NamedTuple):
-    """A text that a search found, with its number in the index and its similarity."""
+    """A text that a search found, with its number in the index, its similarity and what the index keeps of its row."""
 
     number: int
     score: float
     text: str
+    kept: Mapping[str, Any] = {}
 
 
 class Index:
@@ -55,6 +77,7 @@ class Index:
         kind: "float32" or "int8".
         graph: a usearch index with one entry for equal vectors; None: built if needed.
         model: the identity of the model that made the vectors; empty: computed from `loaded`.
+        kept: for each text, columns of its row such as an id; empty: none.
 
     Raises:
         UserError: the kind is unknown or does not fit the model's similarity, or usearch is missing.
@@ -62,12 +85,12 @@ class Index:
 
     def __init__(
         self, loaded: TextModel, texts: Sequence[str], vectors: np.ndarray, kind: str = "float32", graph: Any = None,
-        model: str = "",
+        model: str = "", kept: Sequence[Mapping[str, Any]] = (),
     ):  # fmt: skip
         needs_graph = _needs_graph(loaded, len(texts), kind)
         self.loaded, self.texts, self.vectors, self.kind = loaded, list(texts), vectors, kind
         self.similarity = _compared_by(loaded)
-        self.model = model or loaded.identity()
+        self.model, self.kept = model or loaded.identity(), kept
         self._scale = 127 / max(float(np.abs(vectors).max(initial=0)), 1e-12) if kind == "int8" else 1.0
         self.graph, self._alike = graph, {}
         if needs_graph or graph is not None:
@@ -87,7 +110,8 @@ class Index:
         vectors, found = _encoded(self.loaded.encode_query, self.similarity, asked), []
         scores, numbers = self.nearest(vectors, top, exact)
         for row, places in zip(scores.tolist(), numbers.tolist()):
-            found.append([Hit(place, score, self.texts[place]) for score, place in zip(row, places) if place >= 0])
+            hits = [(place, score, self.texts[place]) for score, place in zip(row, places) if place >= 0]
+            found.append([Hit(*hit, self.kept[hit[0]] if self.kept else {}) for hit in hits])
         return found[0] if is_one(queries) else found
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -155,7 +179,9 @@ class Index:
         # Without this file, the folder does not count as an index.
         about.unlink(missing_ok=True)
         with files.replacing(folder / _FILES["texts"]) as path:
-            path.write_text("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in self.texts), "utf-8")
+            lines = list(zip(self.texts, self.kept)) if self.kept else self.texts
+            written = (json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
+            path.write_text("".join(written), "utf-8")
         place = (folder / _FILES["vectors"]).resolve()
         if not (isinstance(self.vectors, np.memmap) and Path(self.vectors.filename).resolve() == place):
             with files.replacing(folder / _FILES["vectors"]) as path, open(path, "wb") as file:
@@ -165,8 +191,8 @@ class Index:
                 self.graph.save(str(path))
         kinds = {"vectors": self.kind, "similarity": self.similarity, "has_graph": self.graph is not None}
         source = {"model": self.model, "source": self.loaded.source, "texts": len(self.texts)}
-        written = {"files_sha256": _digests(folder, self.graph is not None)}
-        files.write_json(about, {**source, **kinds, **written})
+        digests = {"files_sha256": _digests(folder, self.graph is not None)}
+        files.write_json(about, {**source, **kinds, **digests})
         return folder
 
 
@@ -219,15 +245,17 @@ def _needs_graph(loaded: TextModel, count: int, kind: str) -> bool:
     return True
 
 
-def make_index(loaded: TextModel, texts: Any, kind: str, batch_size: int, show_progress: bool) -> Index:
-    """Implements `Loaded.index`."""
+def make_index(
+    loaded: TextModel, texts: Any, kind: str, batch_size: int, show_progress: bool, kept: Sequence[Mapping] = ()
+) -> Index:
+    """Implements `Loaded.index`; `kept` are columns of the texts' rows."""
     texts = strings(texts, "texts")
     if not texts:
         raise UserError("there are no texts to search in; give some")
     _needs_graph(loaded, len(texts), kind)
     name = _compared_by(loaded)
     options = {"batch_size": batch_size, "show_progress": show_progress}
-    return Index(loaded, texts, _encoded(loaded.encode_document, name, texts, **options), kind)
+    return Index(loaded, texts, _encoded(loaded.encode_document, name, texts, **options), kind, kept=kept)
 
 
 def index_folder(folder: Any) -> Path:
@@ -268,7 +296,9 @@ def open_index(folder: Any, loaded: TextModel) -> Index:
     if not is_whole:
         raise UserError(f"the index '{folder}' is damaged: its files are not those that were written; build it anew")
     with open(folder / _FILES["texts"], encoding="utf-8") as file:
-        texts = [json.loads(line) for line in file]
+        texts, kept = [json.loads(line) for line in file], []
+    if texts and isinstance(texts[0], list):
+        texts, kept = map(list, zip(*texts))
     vectors, graph = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False), None
     if about["has_graph"]:
         check_libraries(f"the index '{folder}'", "search", usearch="usearch")
@@ -276,7 +306,7 @@ def open_index(folder: Any, loaded: TextModel) -> Index:
         graph.expansion_search = _EXPANSION
     elif about["vectors"] == "float32":
         vectors = np.array(vectors)
-    return Index(loaded, texts, vectors, about["vectors"], graph, about["model"])
+    return Index(loaded, texts, vectors, about["vectors"], graph, about["model"], kept)
 
 
 def key_of(model: str, texts: Sequence[str]) -> str:

@@ -11,14 +11,13 @@ import numpy as np
 
 from albert_tf.embeddings.index import exact_nearest, key_of
 from albert_tf.loading.load import load
-from albert_tf.tasks.tables.columns import find_column, optional_column
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of
-from albert_tf.tasks.tables.reading import read_table, write_table
 from albert_tf.tasks.tables.values import text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 from tfrecords.base.script import progress_bar
+from tfrecords.base.tables import find_column, read_table, write_table
 
 if TYPE_CHECKING:
     from albert_tf.mine_negatives import MiningSettings
@@ -127,10 +126,10 @@ def _passages(settings: "MiningSettings") -> list[str]:
     if not path.is_file():
         raise UserError(f"--passages={path} does not exist; give a table with a column of passages")
     table = read_table(path)
-    column = settings.passage_column or optional_column(path, table.columns, "positive", "passage_column")
+    column = settings.passage_column or find_column(path, table.columns, "positive", "passage_column", True)
     column = column or find_column(path, table.columns, "text", "passage_column")
     table = table.require([column], "say which is meant by --passage_column")
-    return [text_of(table, row, column) for row in table.rows]
+    return list(table.read(lambda row: text_of(row, column)))
 
 
 def _vectors(

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.layers import site_seed
-from albert_tf.base.loops import repeat, run_if
+from albert_tf.base.layers import repeat, run_if, site_seed
 from albert_tf.config.extension import Extension
 from albert_tf.config.other_depths import repeated_run
 from albert_tf.config.registry import Weights

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.loops import repeat
+from albert_tf.base.layers import repeat
 from albert_tf.config import AlbertConfig
 from albert_tf.config.depth_plan import plan_cycles
 from albert_tf.config.registry import Weights

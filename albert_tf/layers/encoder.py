@@ -8,9 +8,8 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.extensions import ExtendedEncoder
-from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles, activation
-from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
+from albert_tf.base.model import BaseModel, Untracked, check_data, enable_adapters, merge_adapters, put
 from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import resolve_walk
 from albert_tf.config.registry import PLAIN_WALKS, WALKS, Weights

@@ -14,11 +14,12 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, Albe
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.tasks.prediction import predict as predict_rows
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
-from albert_tf.training.loop.batches import predict as predict_rows
 from tfrecords.answers.numbers import class_answers, label_answers, span_answers, tag_answers, word_answers
 from tfrecords.answers.spans import find_answers
 from tfrecords.answers.texts import (
+    Truncation,
     check_asked,
     check_pairs,
     no_mask,
@@ -29,7 +30,6 @@ from tfrecords.answers.texts import (
     refuse_seconds,
     words_of,
 )
-from tfrecords.answers.truncation import Truncation
 from tfrecords.base.columns import strings
 from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer

@@ -7,9 +7,7 @@ import keras
 from absl import logging
 
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.depth import at_depth
 from albert_tf.checkpoints.huggingface import class_names
-from albert_tf.checkpoints.keras_hub import folder_preprocessor, read_preprocessor, read_task
 from albert_tf.checkpoints.sentence_folders import (
     MODULES,
     is_of_sentence_transformers,
@@ -138,11 +136,14 @@ def _in_memory(model: Any, tokenizer: Given, depth: int, other_tokenizer: bool, 
     own = _given(tokenizer, *rules) if tokenizer else None
     task: dict[str, Any] = {}
     if not isinstance(model, (AlbertEncoder, EncoderModel)):
+        # What few models need is imported for them alone.
+        from albert_tf.checkpoints.keras_hub import read_task
+
         model, found, task = read_task(model)
         if own is not None and found is not None and not other_tokenizer:
             refuse_other(_named(tokenizer), "the model", difference(own, found))
         own = own or found
-    model = at_depth(model, depth) if depth else model
+    model = _at_depth(model, depth)
     if own is not None:
         own = check_rows(model, own, _named(tokenizer) or "the model").with_cls_last(
             encoder_of(model).config.spec.last_token
@@ -162,13 +163,13 @@ def _from_disk(
     modules = read_modules(folder)
     inside = files.inside(folder, modules[0].get("path"), folder / MODULES) if modules else folder
     model = formats.load(inside if modules and path.is_dir() else path)
-    model = at_depth(model, depth) if depth else model
+    model = _at_depth(model, depth)
     said: dict[str, Any] = {}
     own: Tokenizer | None
     if tokenizer:
         own = _given(tokenizer, *rules)
-    elif (preprocessor := _of_keras_hub(inside) if rules == (None, None) else None) is not None:
-        own, said = read_preprocessor(preprocessor)
+    elif rules == (None, None) and (found := _of_keras_hub(inside)):
+        own, said = found
     else:
         own = _tokenizer_beside(inside, *rules)
     if own is not None:
@@ -199,9 +200,21 @@ def _from_disk(
     return Loaded(model, own, task, source)
 
 
-def _of_keras_hub(folder: Path) -> Any:
-    is_preset = (folder / "metadata.json").is_file() and not (folder / MODEL_FILE).is_file()
-    return folder_preprocessor(folder) if is_preset else None
+def _at_depth(model: keras.Model, depth: int) -> keras.Model:
+    if not depth:
+        return model
+    from albert_tf.checkpoints.depth import at_depth
+
+    return at_depth(model, depth)
+
+
+def _of_keras_hub(folder: Path) -> tuple[Tokenizer | None, dict[str, Any]] | None:
+    if not (folder / "metadata.json").is_file() or (folder / MODEL_FILE).is_file():
+        return None
+    from albert_tf.checkpoints.keras_hub import folder_preprocessor, read_preprocessor
+
+    preprocessor = folder_preprocessor(folder)
+    return None if preprocessor is None else read_preprocessor(preprocessor)
 
 
 def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:

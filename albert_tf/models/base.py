@@ -1,19 +1,171 @@
-from typing import Any, Self
+"""The base classes of models with heads; Keras's losses and metrics read logits here, by their names probabilities.
+
+The loss of a part of a batch is its share of the whole batch's loss. Training first adds up the `loss_divisors` of all
+parts; each loss term is divided by its sum. If a loss compares rows, the model's `survey` computes the compared values
+of all parts before.
+"""
+
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NamedTuple, Self
 
 import keras
 from absl import logging
+from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import plain
-from albert_tf.base.model import BaseModel, has_adapters
+from albert_tf.base.model import BaseModel, check_data, has_adapters
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import check_values
-from albert_tf.models.logits import loss_of_logits, metrics_of_logits
-from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_of, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
+
+# Under another backend models need no TensorFlow.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+# The divisor, by Keras's name of a loss's reduction.
+_DIVISORS = {"sum_over_batch_size": "rows", "mean": "rows", "mean_with_sample_weight": "weights", "sum": "nothing"}
+
+Divisors = dict[str, Tensor]
+
+
+class BatchPart(NamedTuple):
+    """The divisors of losses in a part of a batch (`own`) and in the whole batch.
+
+    `whole` also has the `survey` results, and the index of the part's `first_row` in these.
+    """
+
+    own: Divisors
+    whole: Divisors
+
+    def scale(self, name: str) -> Tensor:
+        """Returns the factor that turns the part's mean loss per replica into its share of the whole batch's loss."""
+        if name == "nothing":
+            return 1.0
+        # Exactly 1 where replicas have equal parts.
+        return ops.divide_no_nan(self.own[name] * _replicas(), self.whole[name])
+
+
+_PART: contextvars.ContextVar[BatchPart | None] = contextvars.ContextVar("part", default=None)
+
+
+@contextlib.contextmanager
+def part_of(own: Divisors, whole: Divisors) -> Iterator[None]:
+    """A context in which losses are shares of a whole batch's loss."""
+    before = _PART.set(BatchPart(own, whole))
+    try:
+        yield
+    finally:
+        _PART.reset(before)
+
+
+def current_part() -> BatchPart | None:
+    """Returns the part whose loss is being computed; None for a whole batch."""
+    return _PART.get()
+
+
+def count(x: Any, sample_weight: Tensor = None) -> Divisors:
+    """Counts the rows, and adds up their weights (default: 1)."""
+    ids = x["input_ids"] if isinstance(x, dict) else x
+    rows = ops.cast(ops.shape(ids)[0], "float32")
+    return {"rows": rows, "weights": rows if sample_weight is None else ops.sum(ops.cast(sample_weight, "float32"))}
+
+
+def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
+    """Returns a part's share of a mean loss; the shares of all parts and replicas sum to the mean."""
+    part, replicas = current_part(), _replicas()
+    # Keras's own losses do the same within a `tf.distribute` strategy.
+    loss = loss / replicas if replicas > 1 else loss
+    return loss if part is None else loss * part.scale(name)
+
+
+def divisor_of(loss: Any) -> str:
+    """Returns the divisor of losses passed to `compile`: "rows", "weights" or "nothing"; UserError if they differ."""
+    # A name or a function becomes a loss with Keras's default.
+    reductions = {
+        getattr(one, "reduction", "sum_over_batch_size") for one in keras.tree.flatten(loss) if one is not None
+    }
+    found = {_DIVISORS.get(reduction) for reduction in reductions}
+    if len(found) != 1 or None in found:
+        raise UserError(
+            f"a batch in parts, or over several devices, cannot have losses with the reductions "
+            f"{', '.join(sorted(map(str, reductions)))}; give all losses one of {', '.join(_DIVISORS)}"
+        )
+    return str(found.pop())
+
+
+def _replicas() -> int:
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+# Losses and metrics of Keras that cannot read logits.
+_OF_PROBABILITIES = ("KLDivergence", "KlDivergence", "Poisson", "Dice", "Tversky")
+
+
+def loss_of_logits(loss: Any, probabilities: str) -> Any:
+    """Returns a loss that reads logits in place of Keras's `loss`, which may be a name, function or class.
+
+    `probabilities` is the function that turns the logits into probabilities: "sigmoid" or "softmax".
+
+    Raises:
+        UserError: a loss that reads probabilities.
+    """
+    if isinstance(loss, (list, tuple)):
+        return [loss_of_logits(one, probabilities) for one in loss]
+    if isinstance(loss, dict) and "class_name" not in loss:
+        return {name: loss_of_logits(one, probabilities) for name, one in loss.items()}
+    return _of_logits(loss, keras.losses, probabilities)
+
+
+def metrics_of_logits(metrics: Any, probabilities: str) -> Any:
+    """Returns metrics that read logits; see `loss_of_logits`."""
+    if metrics is None:
+        return None
+    return [_of_logits(metric, keras.metrics, probabilities) for metric in keras.tree.flatten(metrics)]
+
+
+def _of_logits(given: Any, family: ModuleType, probabilities: str) -> Any:
+    is_sigmoid, name = probabilities == "sigmoid", str(given).lower()
+    if name in ("accuracy", "acc"):
+        # Keras takes the largest of several numbers, and compares a single one with 0.5.
+        return keras.metrics.BinaryAccuracy(given, threshold=0.0) if is_sigmoid else given
+    if name in ("ce", "crossentropy"):
+        raise _refusal(given, "give sparse_categorical_crossentropy, categorical_crossentropy or binary_crossentropy")
+    given = family.get(given) if isinstance(given, dict) else given
+    found = family.get(given)
+    kind = found if inspect.isfunction(found) else type(found)
+    if not kind.__module__.startswith("keras."):
+        return given
+    if isinstance(given, (keras.losses.Loss, keras.metrics.Metric)):
+        if given.get_config().get("from_logits") is False:
+            raise _refusal(kind.__name__, "give it from_logits=True")
+        return given
+    name = kind.__name__.title().replace("_", "") if found is kind else kind.__name__
+    kind = getattr(family, name, kind)
+    takes = inspect.signature(kind).parameters
+    threshold = next((one for one in ("thresholds", "threshold") if one in takes and name[:1] != "F"), None)
+    if "from_logits" in takes and (is_sigmoid or threshold is None):
+        options: dict[str, Any] = {"from_logits": True}
+    elif threshold and is_sigmoid:
+        options = {threshold: 0.0}
+    elif threshold or name in _OF_PROBABILITIES:
+        raise _refusal(given, "give another")
+    else:
+        return given
+    return kind(**options, **({"name": given} if isinstance(given, str) else {}))
+
+
+def _refusal(name: Any, remedy: str) -> UserError:
+    return UserError(f"'{name}' reads probabilities, but this model returns logits; {remedy}")
+
 
 # Learning rates of LoRA adapters, which learn nothing at the rates of whole models: that of Hu et al. 2021
 # (arXiv:2106.09685), table 9, and the least rate in use.

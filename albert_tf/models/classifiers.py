@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.fit_data import check_classes
+from albert_tf.base.model import check_classes
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name, check_shapes

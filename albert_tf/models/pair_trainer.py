@@ -6,10 +6,9 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.choices import PAIR_LOSSES
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.base import HolderModel
+from albert_tf.models.base import HolderModel, current_part, share_of_batch
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.whole_batch import current_part, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
 

@@ -10,9 +10,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.layers.weights import dense
-from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.base import Divisors, EncoderModel, current_part, variables_of
 from albert_tf.models.heads import MaskedLMHead, TiedLMHead
-from albert_tf.models.whole_batch import Divisors, current_part
 from tfrecords.base.errors import UserError
 
 PAIR_TASKS = ("sop", "nsp", None)

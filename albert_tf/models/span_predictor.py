@@ -11,9 +11,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name, summary_columns, summary_tokens
 from albert_tf.layers.weights import dense
-from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.base import EncoderModel, share_of_batch, variables_of
 from albert_tf.models.heads import JointSpanHead, search_spans, span_scores
-from albert_tf.models.whole_batch import share_of_batch
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")

@@ -9,11 +9,10 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import gather_positions
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.base import HolderModel
+from albert_tf.models.base import HolderModel, current_part, share_of_batch
 from albert_tf.models.heads import mean_pool, unit_length
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.whole_batch import current_part, share_of_batch
 
 # Features of the encoder among those of a batch.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from albert_tf.base.learning_rate import scale_learning_rate
 from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.muon import Muon
-from albert_tf.optimizers.schedules import WarmupPolynomialDecay
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
 
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamWeightDecay, "muon": Muon}
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from albert_tf.suites.sets import EmbeddingSet, PairSet, Ranking
-from albert_tf.tasks.metrics import pearson, spearman
+from albert_tf.tasks.metrics import expected_scores, pearson, spearman
 
-# Passages that retrieval ranks for each query, and draws of queries for an interval.
-_MOST_RANKED, _RESAMPLES = 1000, 2000
+# Draws of queries for an interval.
+_RESAMPLES = 2000
 # Digits of similarities that count: the last ones of a vector depend on its batch.
 _DIGITS = 6
 # Numbers in memory at a time.
@@ -87,40 +87,6 @@ def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
                 row, relevance = (np.delete(values, places[query]) for values in (row, relevance))
             found.append(expected_scores(row, relevance, sorted(judged.values(), reverse=True)))
     return {name: np.array([figures[name] for figures in found]) for name in found[0]}
-
-
-def expected_scores(scores: np.ndarray, relevance: np.ndarray, judged: Sequence[int]) -> dict[str, float]:
-    """Returns a query's mean measures over all orders of passages with equal scores.
-
-    Args:
-        scores: float64 [passages].
-        relevance: int [passages].
-        judged: all relevances of the query, the highest first, also those of passages that are not ranked.
-
-    >>> figures = expected_scores(np.zeros(4), np.array([1, 0, 0, 0]), [1])
-    >>> round(figures["map"], 4) == round((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4, 4)
-    True
-    """
-    _, group, sizes = np.unique(-scores, return_inverse=True, return_counts=True)
-    size = np.repeat(sizes, sizes)[:_MOST_RANKED]
-    ranks = np.arange(1, len(size) + 1)
-    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)[:_MOST_RANKED]
-    gains = np.bincount(group, relevance)
-    gain = np.repeat(gains, sizes)[:_MOST_RANKED] / size
-    hits = np.bincount(group, relevance > 0)
-    # Relevant passages in a rank's group, and those before it.
-    here, before = (np.repeat(counts, sizes)[:_MOST_RANKED] for counts in (hits, np.cumsum(hits) - hits))
-    chance = here / size
-    earlier = (ranks - begins - 1) * (here - 1) / np.maximum(size - 1, 1)
-    relevant = max(sum(value > 0 for value in judged), 1)
-    discounts = 1 / np.log2(np.arange(2, 12))
-    ideal = discounts[: len(judged)] @ judged[:10]
-    return {
-        "ndcg@10": float(gain[:10] @ discounts[: len(gain)] / ideal) if ideal else 0.0,
-        "recall@10": float(chance[:10].sum() / relevant),
-        "recall@100": float(chance[:100].sum() / relevant),
-        "map": float((chance * (before + 1 + earlier) / ranks).sum() / relevant),
-    }
 
 
 def _is_query(data: Ranking, query: str) -> bool:

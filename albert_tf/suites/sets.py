@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albert_tf.tasks.tables.folders import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
-from albert_tf.tasks.tables.reading import PARQUET, DataRow, Table, read_table
 from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import PARQUET, DataRow, Table, read_table
 from tfrecords.base.text_files import is_gzipped
 
 
@@ -106,8 +106,8 @@ def _read_semeval(folder: Path) -> tuple[PairSet, set[str]]:
     for path in paths:
         table = read_table(path, ("score", "first", "second"), published=True)
         # Pairs without a score were never part of the task.
-        scored = (row for row in table.rows if row.values["score"].strip())
-        part = _pairs(table._replace(rows=scored), ("first", "second"), "score")
+        scored = table.changed(lambda row: row if row.values["score"].strip() else None)
+        part = _pairs(scored, ("first", "second"), "score")
         rows += part
         parts[re.sub(_SEMEVAL, "", path.name)] = len(part)
     return _as_pairs(folder.name, paths, rows, parts), set()
@@ -118,14 +118,16 @@ def _read_sick(folder: Path) -> tuple[PairSet, set[str]]:
     path = _only(folder, "SICK_test_annotated.txt")
     header = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
     table = read_table(path, header, published=True)
-    lines = (row for row in table.rows if row.line > 1)
-    rows = _pairs(table._replace(rows=lines), header[1:3], header[3])
+    lines = table.changed(lambda row: row if row.line > 1 else None)
+    rows = _pairs(lines, header[1:3], header[3])
     return _as_pairs(folder.name, [path], rows), known
 
 
 def _pairs(table: Table, texts: Sequence[str], score: str) -> list[tuple]:
-    rows = table.require((*texts, score)).rows
-    return [(*(text_of(table, row, column) for column in texts), number_of(table, row, score)) for row in rows]
+    def pair(row: DataRow) -> tuple:
+        return (*(text_of(row, column) for column in texts), number_of(row, score))
+
+    return list(table.require((*texts, score)).read(pair))
 
 
 def _as_pairs(name: str, files: Sequence[Path], rows: list[tuple], parts=None) -> PairSet:
@@ -164,28 +166,28 @@ def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
     table = read_table(corpus)
     for row in table.require(["_id", "text"]).rows:
         title = str(row.values.get("title") or "")
-        text = f"{title} {text_of(table, row, 'text', takes_empty=True)}".strip()
-        _add(table, row, passages, row.values["_id"], text)
+        text = f"{title} {text_of(row, 'text', takes_empty=True)}".strip()
+        _add(row, passages, row.values["_id"], text)
     table = read_table(asked)
     for row in table.require(["_id", "text"]).rows:
-        _add(table, row, queries, row.values["_id"], text_of(table, row, "text"))
+        _add(row, queries, row.values["_id"], text_of(row, "text"))
     stems = ("test", *OWN_STEMS["dev"])
     there = next((stem for stem in stems if any((folder / "qrels").glob(f"{stem}.tsv*"))), "test")
     path = _only(folder / "qrels", f"{there}.tsv")
     table = read_table(path)
     for row in table.require(["query-id", "corpus-id", "score"]).rows:
-        relevance = number_of(table, row, "score", -1000, 1000)
+        relevance = number_of(row, "score", -1000, 1000)
         if relevance != int(relevance):
-            raise table.wrong(row, f"score {relevance:g} is no whole number")
+            raise row.wrong(f"score {relevance:g} is no whole number")
         judged = judgements.setdefault(str(row.values["query-id"]), {})
         # TREC writes -1 for some passages that are irrelevant.
-        _add(table, row, judged, row.values["corpus-id"], max(0, int(relevance)))
+        _add(row, judged, row.values["corpus-id"], max(0, int(relevance)))
     return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements), {path.parent.name}
 
 
-def _add(table: Table, row: DataRow, found: dict, name: Any, value: Any) -> None:
+def _add(row: DataRow, found: dict, name: Any, value: Any) -> None:
     if found.setdefault(str(name), value) != value:
-        raise table.wrong(row, f"'{name}' is there before with another value", "keep one")
+        raise row.wrong(f"'{name}' is there before with another value", "keep one")
 
 
 def _ranking(name, files, queries, passages, judgements) -> Ranking:

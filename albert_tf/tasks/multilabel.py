@@ -8,11 +8,11 @@ import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier
-from albert_tf.tasks.metrics import f1
+from albert_tf.tasks.metrics import of_labels
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, labels_of
 from albert_tf.tasks.text_task import TextExample, TextTask
+from tfrecords.base.tables import DataRow
 
 # A label is predicted if its probability is above.
 THRESHOLD = 0.5
@@ -22,9 +22,9 @@ THRESHOLD = 0.5
 class MultilabelTask(TextTask):
     """Multi-label classification: the labels of a text are a list of names, perhaps empty."""
 
-    def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
-        names = labels_of(table, row, self.label_column)
-        check_known(table, row, "label", names, self.label_names)
+    def _label(self, row: DataRow) -> tuple[int, ...]:
+        names = labels_of(row, self.label_column)
+        check_known(row, "label", names, self.label_names)
         return tuple(sorted(list(self.label_names).index(name) for name in names))
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
@@ -42,9 +42,7 @@ class MultilabelTask(TextTask):
     def score(
         self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        given, expected = self.predictions(outputs), self.indicators(examples)
-        of_labels = [f1(*columns) for columns in zip(given.T, expected.T)]
-        return {"macro_f1": float(np.mean(of_labels)), "micro_f1": f1(given.ravel(), expected.ravel())}
+        return of_labels(self.predictions(outputs), self.indicators(examples))
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
         shares = labelled.values["labels"].mean(axis=0)

@@ -2,23 +2,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albert_tf.tasks.multilabel import MultilabelTask
+from albert_tf.tasks.metrics import OF_KIND
 from albert_tf.tasks.resolving import open_train_file, resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.data_file import DataFile
 from albert_tf.tasks.tables.folders import OWN_STEMS, own_stems, train_file
-from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.tasks.text_task import SplitFile, TextTask
 
 # Ours, not the authors': a common start for fine-tuning a base model on some thousands of examples.
 DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=3.0, warmup_proportion=0.1)
-
-_METRICS = {
-    "classification": ("accuracy", "macro_f1"),
-    "multilabel": ("macro_f1", "micro_f1"),
-    "regression": ("pearson", "spearman", "mean_squared_error"),
-}
 
 
 def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
@@ -54,8 +47,12 @@ def _make(
 ) -> Task:
     names = labels if isinstance(labels, Mapping) else {name: name for name in labels}
     if kind == "tagging":
+        from albert_tf.tasks.tagging import TaggingTask
+
         return TaggingTask(folder, columns[0], label_column, splits, DEFAULTS, tuple(names), data_file)
-    make = MultilabelTask if kind == "multilabel" else TextTask
+    make = TextTask
+    if kind == "multilabel":
+        from albert_tf.tasks.multilabel import MultilabelTask as make
     return make(
         name=kind,
         kind=kind,
@@ -64,7 +61,7 @@ def _make(
         columns=columns,
         label_column=label_column,
         label_names=None if kind == "regression" else names,
-        metrics=_METRICS[kind],
+        metrics=OF_KIND[kind],
         defaults=DEFAULTS,
         splits=splits,
         data_file=data_file,

@@ -13,26 +13,25 @@ from albert_tf.loading.preprocessing import Preprocessor
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.tasks.metrics import spearman
+from albert_tf.tasks.metrics import of_ranks, spearman
+from albert_tf.tasks.prediction import padding
 from albert_tf.tasks.rows import FeatureRows, side_by_side, text_rows
-from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.settings import ROLES, FinetuningSettings
 from albert_tf.tasks.tables.pair_file import PairData, PairExample, keys_of, open_pairs
-from albert_tf.tasks.tables.reading import write_table
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
-from albert_tf.training.loop.batches import batches_per_epoch, epoch_order, padding
+from albert_tf.training.loop.batches import batches_per_epoch, epoch_order
 from tfrecords.answers.numbers import unit
 from tfrecords.answers.texts import prompt_name_of
 from tfrecords.base.columns import items, strings
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import write_table
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
 
 # Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
-DEFAULTS = Hyperparameters(
-    2e-5, 32, num_train_epochs=1.0, warmup_proportion=0.1, classifier_dropout=-1.0, temperature=0.0
-)
+DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=1.0, warmup_proportion=0.1, classifier_dropout=-1.0)
 # Scores that are in memory at a time: 64 MB.
 _BLOCK = 2**24
 
@@ -137,12 +136,11 @@ def _numbers(targets: Any, count: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class PairsTask(StreamedTask):
-    """Training of an embedder on a table of pairs; a prompt of None means the model's."""
+    """Training of an embedder on a table of pairs; the model's prompts replace those that `given_prompts` lacks."""
 
     data: PairData
     loss: PairLoss
-    query_prompt: str | None = None
-    document_prompt: str | None = None
+    given_prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     teacher: "Loaded | None" = None
     head: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -177,10 +175,10 @@ class PairsTask(StreamedTask):
         if self.loss.name == "margin_mse" and self.teacher is None and head.get("normalize", True):
             self._check_margins()
         prompts = dict(task.get("prompts", {}))
-        for role, given in (("query", self.query_prompt), ("document", self.document_prompt)):
+        for role, given in self.given_prompts.items():
             name = prompt_name_of(prompts, role) or role
             own = prompts.get(name, prompts.get(task.get("default_prompt_name", ""), ""))
-            if given is not None and given != own:
+            if given != own:
                 prompts[name] = given
         defaults = dataclasses.replace(DEFAULTS, max_seq_length=task.get("max_seq_length", DEFAULTS.max_seq_length))
         return dataclasses.replace(self, head=head, prompts=prompts, kept=kept, defaults=defaults)
@@ -249,8 +247,7 @@ class PairsTask(StreamedTask):
             return {
                 "cosine": float(np.mean(np.sum(vectors * unit(rows.values[TARGETS].reshape(vectors.shape)), axis=-1)))
             }
-        ranks = ranks_of(vectors, keys_of(examples))
-        return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
+        return of_ranks(ranks_of(vectors, keys_of(examples)))
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]
@@ -270,16 +267,13 @@ class PairsTask(StreamedTask):
         return super().describe() | {"prompts": dict(self.prompts)} | dict(self.kept)
 
 
-ROLES = ("query", "document")
-
-
 def pairs_task(settings: FinetuningSettings) -> PairsTask:
     """Makes the task of --task=pairs."""
     data = open_pairs(settings)
     dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
-    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, dims=dims)
+    loss = PairLoss(data.loss, settings.temperature, dims=dims)
     teacher = load(settings.teacher) if settings.teacher else None
-    return PairsTask(data, loss, settings.query_prompt, settings.document_prompt, teacher)
+    return PairsTask(data, loss, settings.prompts, teacher)
 
 
 def _encoded(encode: Callable[..., np.ndarray], texts: Sequence[str]) -> np.ndarray:

@@ -1,6 +1,8 @@
 """RACE: questions about an article with four answers each."""
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,10 +15,10 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host, side_by_side
 from albert_tf.tasks.tables.folders import find_tables
-from albert_tf.tasks.tables.reading import DataRow, Table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.texts import Truncation
 from tfrecords.base import files
+from tfrecords.base.tables import DataRow, read_json_lines, write_table
 from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -54,7 +56,8 @@ class RaceTask(Task):
             folder = self.data_dir / split / level
             for path in _files(folder):
                 table = read_json_lines(path).require(("article", "questions", "options", "answers"))
-                examples += [example for row in table.rows for example in _examples(table, row, level)]
+                found = table.read(functools.partial(_examples, level))
+                examples += itertools.chain.from_iterable(found)
         return examples or None
 
     @on_host
@@ -117,19 +120,19 @@ def _files(folder: Path) -> list[Path]:
     return [found["all"]] if "all" in found else list(found.values())
 
 
-def _examples(table: Table, row: DataRow, level: str) -> list[RaceExample]:
+def _examples(level: str, row: DataRow) -> list[RaceExample]:
     names = ("article", "questions", "options", "answers")
     article, questions, options, answers = (row.values[name] for name in names)
     if not isinstance(article, str) or not article.strip():
-        raise table.wrong(row, "article is not a text")
+        raise row.wrong("article is not a text")
     if not all(isinstance(value, list) and len(value) == len(questions) for value in (questions, options, answers)):
-        raise table.wrong(row, "questions, options and answers must be lists, equally long")
-    name = str(row.values.get("id", f"{table.path.name}:{row.line}"))
+        raise row.wrong("questions, options and answers must be lists, equally long")
+    name = str(row.values.get("id", f"{row.path.name}:{row.line}"))
     examples = []
     for number, (question, choices, answer) in enumerate(zip(questions, options, answers)):
         texts = [question, *choices] if isinstance(choices, list) else []
         if len(texts) != 5 or not all(isinstance(text, str) for text in texts) or answer not in tuple(LETTERS):
-            raise table.wrong(row, f"question {number} must be a text with 4 options and the answer A, B, C or D")
+            raise row.wrong(f"question {number} must be a text with 4 options and the answer A, B, C or D")
         filled = tuple(_put(question, choice) for choice in choices)
         examples.append(RaceExample(f"{name}#{number}", level, article, filled, LETTERS.index(answer)))
     return examples

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.choices import OWN_KINDS
 from albert_tf.tasks.settings import FinetuningSettings
@@ -15,15 +15,19 @@ from albert_tf.tasks.tables.data_file import (
     open_data_file,
 )
 from albert_tf.tasks.tables.folders import find_table, train_file
-from albert_tf.tasks.tables.pair_file import PairData, open_pairs
 from tfrecords.base.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.tasks.tables.pair_file import PairData
 
 
 def resolve_data(
     settings: FinetuningSettings, trained: Mapping[str, Any] | None = None
-) -> tuple[FinetuningSettings, DataFile | PairData | None]:
+) -> tuple[FinetuningSettings, "DataFile | PairData | None"]:
     """Returns the settings with task and columns filled in, and the opened --data_file, if any."""
     if settings.task == "pairs" and trained is None:
+        from albert_tf.tasks.tables.pair_file import open_pairs
+
         pairs = open_pairs(settings)
         return dataclasses.replace(settings, loss=pairs.loss), pairs
     if settings.task not in ("", *OWN_KINDS):

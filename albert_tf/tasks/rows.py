@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 import tensorflow as tf
 
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.texts import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.reading.framing import FramedRows, Framer, encode
 from tfrecords.tokenizers.base import Tokenizer

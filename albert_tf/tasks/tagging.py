@@ -16,13 +16,13 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables.data_file import DataFile
-from albert_tf.tasks.tables.reading import DataRow, Table
 from albert_tf.tasks.tables.values import check_known, tagged_words, words_of
 from albert_tf.tasks.task import Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TableTask
 from tfrecords.answers.numbers import tag_answers
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.texts import Truncation
 from tfrecords.base import files
+from tfrecords.base.tables import DataRow, Table
 from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -75,22 +75,23 @@ class TaggingTask(TableTask):
         return "f1" if self.has_entities else "accuracy"
 
     def _examples(self, table: Table, labelled: bool) -> Iterator[TaggedExample]:
-        unlike = []
-        for row in table.rows:
-            example = self._example(table, row, labelled)
-            unlike += [(row.line, word) for word in example.words if [word] != word.split()]
-            yield example
+        unlike: list[tuple[int, str]] = []
+        yield from table.read(lambda row: self._example(row, labelled, unlike))
         if unlike:
             line, word = unlike[0]
             what = "'%s': %d words are empty or hold white space, such as %r in line %d; a server splits texts there"
             logging.warning(what, table.path, len(unlike), word, line)
 
-    def _example(self, table: Table, row: DataRow, labelled: bool) -> TaggedExample:
-        if not labelled:
-            return TaggedExample(words_of(table, row, self.text_column), None)
-        words, tags = tagged_words(table, row, self.text_column, self.label_column)
-        check_known(table, row, "tag", tags, self.labels)
-        return TaggedExample(words, [self.labels.index(tag) for tag in tags])
+    def _example(self, row: DataRow, labelled: bool, unlike: list[tuple[int, str]]) -> TaggedExample:
+        tags = None
+        if labelled:
+            words, names = tagged_words(row, self.text_column, self.label_column)
+            check_known(row, "tag", names, self.labels)
+            tags = [self.labels.index(name) for name in names]
+        else:
+            words = words_of(row, self.text_column)
+        unlike += [(row.line, word) for word in words if [word] != word.split()]
+        return TaggedExample(words, tags)
 
     def rows(
         self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool

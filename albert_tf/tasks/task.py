@@ -25,7 +25,6 @@ class Hyperparameters:
     max_seq_length: int = 512
     albert_dropout: float = 0.0
     classifier_dropout: float = 0.1
-    temperature: float = 2.0
 
 
 class Task(abc.ABC):

@@ -14,11 +14,11 @@ from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.tables.folders import SUFFIXES, find_table
-from albert_tf.tasks.tables.reading import DataRow, Table, read_table, write_table
 from albert_tf.tasks.tables.values import class_of, listed, number_of, text_of
 from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import DataRow, Table, read_table, write_table
 from tfrecords.tokenizers.base import Tokenizer
 
 
@@ -124,16 +124,19 @@ class TextTask(TableTask):
 
     def _examples(self, table: Table, labelled: bool) -> Iterator[TextExample]:
         count, lists = 0, []
-        for row in table.rows:
+
+        def example(row: DataRow) -> TextExample | None:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
-                continue
+                return None
+            texts = tuple(text_of(row, column, takes_empty=self.published) for column in self.columns)
+            lists.extend(row.line for text in texts if not self.published and listed(text) is not None)
+            if not labelled:
+                return TextExample(texts, None, row.values.get(self.index_column))
+            return TextExample(texts, self._label(row), str(row.line) if self.data_file else None)
+
+        for one in table.read(example):
             count += 1
-            texts = tuple(text_of(table, row, column, takes_empty=self.published) for column in self.columns)
-            lists += [row.line for text in texts if not self.published and listed(text) is not None]
-            if labelled:
-                yield TextExample(texts, self._label(table, row), str(row.line) if self.data_file else None)
-            else:
-                yield TextExample(texts, None, row.values.get(self.index_column))
+            yield one
         if lists:
             what = (
                 "'%s': %d texts are lists, the first in line %d; they are read with their brackets and quotation marks"
@@ -142,15 +145,15 @@ class TextTask(TableTask):
         if not count:
             raise UserError(f"'{table.path}' holds no row with a label")
 
-    def _label(self, table: Table, row: DataRow) -> int | float:
+    def _label(self, row: DataRow) -> int | float:
         value = row.values[self.label_column]
         if self.label_names is None:
-            return number_of(table, row, self.label_column, *self.range or ())
-        name, names = class_of(table, row, self.label_column), list(self.label_names)
+            return number_of(row, self.label_column, *self.range or ())
+        name, names = class_of(row, self.label_column), list(self.label_names)
         if name not in self.label_names:
             # A header above a file that should have none, such as CoLA's.
             fix = "remove this line" if value == self.label_column else "fix the row"
-            raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", fix)
+            raise row.wrong(f"{self.label_column} {name!r} is none of {', '.join(names)}", fix)
         return names.index(name)
 
     def rows(

@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 
+from albert_tf.tasks.metrics import CORRELATIONS
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.task import Task
 from albert_tf.training.preparation import Split
@@ -19,8 +20,7 @@ def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapp
     if not (found := baseline_scores(task, labelled, split)):
         return ""
     answer, scores = found
-    # A correlation with a constant is 0 by definition and means nothing.
-    shown = {name: value for name, value in scores.items() if value or not name.endswith(("pearson", "spearman"))}
+    shown = {name: value for name, value in scores.items() if value or not name.endswith(CORRELATIONS)}
     line = f"baseline: {', '.join(f'{name} {value:.4g}' for name, value in shown.items()) or 'none'} ({answer})"
     if metrics.get(task.main_metric, 1.0) <= scores[task.main_metric]:
         line += "; the model is no better: train longer (--num_train_epochs), or with another --learning_rate"

@@ -9,8 +9,8 @@ from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.loading.hub import find_model
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.models.base import share_of_batch
 from albert_tf.models.classifiers import AlbertRegressor
-from albert_tf.models.whole_batch import share_of_batch
 from albert_tf.training.start import check_length
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -18,7 +18,7 @@ from tfrecords.tokenizers.vocabularies.comparing import difference
 from tfrecords.tokenizers.vocabularies.pruning import pieces_within
 
 
-def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
+def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float = 2.0) -> None:
     """Makes a compiled `student` minimise (1 - weight) * own loss + weight * distance from `teacher`'s outputs.
 
     `temperature` divides the logits of both models. The teacher is not saved with the student: call this again after

@@ -1,5 +1,7 @@
+"""Combines the outputs of several fine-tuned models."""
+
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,20 +11,65 @@ from albert_tf.config import AlbertConfig
 from albert_tf.loading.hub import find_model
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
-from albert_tf.tasks.ensemble import combine
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
 from albert_tf.training.start import check_length
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.spans import IMPOSSIBLE
+from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.comparing import difference
+
+
+def combine(members: Sequence[Sequence[Any]]) -> list[Any]:
+    """Combines several models' lists of outputs row by row: averages logits, or calls `combine_spans`."""
+    return [_combine_row(outputs) for outputs in zip(*members, strict=True)]
+
+
+def _combine_row(outputs: Sequence[Any]) -> Any:
+    if isinstance(outputs[0], Mapping):
+        return combine_spans(outputs)
+    return np.mean(np.asarray(outputs, np.float64), axis=0)
+
+
+def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
+    spans = output["spans"]
+    legal = np.asarray(spans["score"]) > IMPOSSIBLE / 2
+    needed: dict[str, Any] = {"spans": {name: np.asarray(values)[legal] for name, values in spans.items()}}
+    if "answerable_logits" in output:
+        return needed | {"answerable_logits": np.atleast_1d(output["answerable_logits"])}
+    # "No answer" is scored at [CLS], a row's first token or its last one: all positions are returned.
+    return needed | {side: np.asarray(output[side]) for side in ("start_log_probs", "end_log_probs")}
+
+
+def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Combines several models' spans for one row.
+
+    A span's score is the mean over the models that proposed it. Scores of "no answer" are not averaged yet: first
+    each model's minimum over all windows must be known (squad_utils.py:855-908, 942-953 of google-research/albert).
+    """
+    outputs = [_spans_of(output) for output in outputs]
+    if len({tuple(output) for output in outputs}) > 1:
+        raise UserError("plain and joint span heads score differently that there is no answer; combine models of one")
+    scores: dict[tuple[int, int], list[float]] = {}
+    for output in outputs:
+        spans = output["spans"]
+        for first, last, score in zip(spans["start_index"], spans["end_index"], spans["score"]):
+            scores.setdefault((int(first), int(last)), []).append(float(score))
+    means = sorted(((np.mean(values), *span) for span, values in scores.items()), key=lambda one: -one[0])
+    score, first, last = np.array(means).reshape(-1, 3).T
+    spans = {"start_index": first.astype(int), "end_index": last.astype(int), "score": score}
+    combined: dict[str, Any] = {"spans": spans}
+    if "answerable_logits" in outputs[0]:
+        return combined | {"answerable_logits": np.concatenate([output["answerable_logits"] for output in outputs])}
+    sides = ("start_log_probs", "end_log_probs")
+    return combined | {side: np.stack([output[side] for output in outputs]) for side in sides}
 
 
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, Albe
 from albert_tf.tasks.glue import GLUE
 from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.own_data import file_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.resolving import open_labelled_file
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables.data_file import FileOptions
@@ -22,9 +23,8 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_task import TextTask
 from albert_tf.training import pictures
 from albert_tf.training.baseline import baseline_scores
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import Split
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 

@@ -10,17 +10,17 @@ import keras
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training.baseline import baseline_line
-from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.loop import run_folder
-from albert_tf.training.loop.batches import predict, reader
+from albert_tf.training.loop.batches import reader
 from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.training import Phase, Training
 from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
-from tfrecords.answers.truncation import truncation_line
+from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -32,10 +32,8 @@ PREDICTIONS = "predictions"
 _SUMMARY = "summary.json"
 # Settings that a resumed run may change. Paths have no effect, the contents of files do.
 FREE_ON_RESUME = (
-    *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
-    "tensorboard",
-    *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
-    *("dryrun", "allow_pickle"),
+    *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "other_tokenizer", "config", "tensorboard"),
+    *("eval_batch_size", "strategy", "max_hours", "seeds", "dryrun"),
 )
 
 
@@ -99,12 +97,12 @@ def _folders(settings: FinetuningSettings) -> dict[int, Path]:
             f"'{output_dir}' holds the run of one seed, which would lose its model; give another --output_dir"
         )
     if len(seeds) == 1 and (output_dir / _SUMMARY).is_file():
-        raise UserError(f"'{output_dir}' holds the runs of several seeds; give their --seeds, or another --output_dir")
+        raise UserError(f"'{output_dir}' holds the runs of several seeds; give them by --seed, or another --output_dir")
     return {seed: output_dir / f"seed-{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
 
 
 def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
-    return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
+    return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds=str(seed), output_dir=str(folder)))
 
 
 class Finetuning(Training):
@@ -145,9 +143,11 @@ class Finetuning(Training):
         # Metrics and losses make their variables here, outside the steps' graphs.
         model._symbolic_build(data_batch=self.inputs.train.batch([0], settings.max_seq_length))
         if settings.teacher and settings.task != "pairs":
+            from albert_tf.training.distillation import distil, load_teacher
+
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
-            distil(model, teacher, settings.distillation_weight, settings.temperature)
+            distil(model, teacher, settings.distillation_weight)
 
     def kept_model(self) -> keras.Model:
         return self.task.saved(self.model)

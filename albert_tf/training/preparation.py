@@ -25,6 +25,8 @@ from albert_tf.training.start import Start, check_length, load_start, needed_tok
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
+# Share of the training text's tokens that may be unknown to the vocabulary.
+_MOST_UNKNOWN = 0.2
 # Examples that a dry run reads of each file.
 DRYRUN_EXAMPLES = 16
 # Examples that are converted to rows at a time; of SQuAD some 100 MB.
@@ -82,9 +84,6 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         settings.init_from,
         settings.config,
         settings.tokenizer,
-        settings.lower_case,
-        settings.keep_accents,
-        settings.depth,
         settings.other_tokenizer,
     )
     task = task.begun_from(start.model, start.task)
@@ -109,11 +108,11 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
         fix = "give --dev_fraction=0.1" if settings.data_file else "add one"
         raise UserError(f"--early_stopping needs a {task.evaluation_splits[0]} file to score; {fix} or leave it out")
     share = _unknown_share(train, tokenizer)
-    if share > settings.max_unknown_share:
+    if share > _MOST_UNKNOWN and not settings.other_tokenizer:
         raise UserError(
             f"{share:.0%} of the training text's tokens are unknown to the tokenizer "
             f"({tokenizer.pieces[tokenizer.unk_id]}): it was made for another language or casing; use another model, "
-            "or --max_unknown_share=1 to train all the same"
+            "or --other_tokenizer to train all the same"
         )
     return PreparedRun(
         _count_steps(settings, task.defaults, train),
@@ -191,9 +190,11 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
     changes: dict[str, Any] = {"max_seq_length": settings.max_seq_length or min(own.max_seq_length, positions)}
     for name in ("train_batch_size", "learning_rate"):
         changes[name] = getattr(settings, name) or getattr(own, name)
-    for name in ("albert_dropout", "classifier_dropout"):
-        changes[name] = getattr(own, name) if getattr(settings, name) == -1 else getattr(settings, name)
-    changes["temperature"] = settings.temperature or own.temperature
+    if settings.classifier_dropout == -1:
+        changes["classifier_dropout"] = own.classifier_dropout
+    # The dropouts of --config count.
+    if settings.albert_dropout == -1 and not settings.config:
+        changes["albert_dropout"] = own.albert_dropout
     if settings.dryrun:
         changes |= {"num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1, "save_checkpoints_steps": 2}
     return dataclasses.replace(settings, **changes)
@@ -228,6 +229,5 @@ def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Featu
 
 def _model_config(settings: FinetuningSettings, start: Start, tokenizer: Tokenizer) -> AlbertConfig:
     config = start.config if start.model is not None else start.config.replace(vocab_size=tokenizer.vocab_size)
-    rate, least = settings.albert_dropout, settings.random_depth_min
-    config = config if least == -1 else config.replace(random_depth_min=least)
-    return config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+    rate = settings.albert_dropout
+    return config if rate == -1 else config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

@@ -1,4 +1,3 @@
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +8,11 @@ from albert_tf.config.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import load
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.permutation import objective as permutation
+from albert_tf.permutation import pretrainer as permutation
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.loop.memory import memory_advice
-from albert_tf.training.loop.training import LOWER_RATE, Training
+from albert_tf.training.loop.training import Training
 from albert_tf.training.phases import RecordsPhase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
 from albert_tf.training.start import Start, check_length, copy_weights, load_pretraining_start
@@ -94,7 +93,7 @@ class Pretraining(Training):
         )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
         pair_task = {"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task)
-        model = (permutation.MODEL if permutes else AlbertPretrainer)(encoder, pair_task)
+        model = (permutation.XlnetPretrainer if permutes else AlbertPretrainer)(encoder, pair_task)
         if start.model is not None:
             fresh = copy_weights(start.model, model)
             print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
@@ -120,12 +119,6 @@ class Pretraining(Training):
 
     def batches(self, phase: RecordsPhase, step: int) -> Callable:
         return phase.training(self.settings, step, self._packed)
-
-    def check(self, figures: dict[str, float]) -> None:
-        super().check(figures)
-        held_out = figures.get("val_loss", 0.0)
-        if not math.isfinite(held_out):
-            raise UserError(f"the held-out loss is {held_out} after step {self.step}, nothing was saved; {LOWER_RATE}")
 
     def evaluate(self, phase: RecordsPhase) -> dict[str, float]:
         read = phase.held_out(self.settings)

@@ -5,9 +5,9 @@ from typing import ClassVar
 from albert_tf.choices import OPTIMIZERS
 from albert_tf.config import AlbertConfig
 from albert_tf.config.registry import WALKS
-from albert_tf.trainer_settings import Records, Run, Start, Updates
+from albert_tf.trainer_settings import PublishedModel, Records, Run, Start, Updates
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 # Settings that a resumed run may change: none affects which examples give which update.
 FREE_ON_RESUME = (
@@ -26,8 +26,31 @@ _DEFAULTS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SecondPhase(CheckedSettings, only="second_train_data"):
+    """Settings of a second phase."""
+
+    second_train_data: str = setting(
+        "", help="records of a second phase, usually with longer rows (128, then 512 tokens)"
+    )
+    second_eval_data: str = setting("", help="held-out records of the second phase")
+    second_from_step: int = setting(
+        0, help="number of updates before the second phase begins, usually nine tenths of all"
+    )
+    second_train_batch_size: int = setting(
+        0, help="examples a step in the second phase; 0: as in the first", at_least=0
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(
-    Start, Records, Updates, Run, defaults=_DEFAULTS, meanings={"num_warmup_steps": "a fortieth of all"}
+    SecondPhase,
+    Start,
+    Records,
+    Updates,
+    Run,
+    PublishedModel,
+    defaults=_DEFAULTS,
+    meanings={"num_warmup_steps": "a fortieth of all"},
 ):
     """The settings of a pre-training run.
 
@@ -54,16 +77,6 @@ class PretrainingSettings(
         0,
         help="records of permutations: number of earlier positions that a row attends to; 0: as many as --config says",
         at_least=0,
-    )
-    second_train_data: str = setting(
-        "", help="records of a second phase, usually with longer rows (128, then 512 tokens)"
-    )
-    second_eval_data: str = setting("", help="held-out records of the second phase")
-    second_from_step: int = setting(
-        0, help="number of updates before the second phase begins, usually nine tenths of all"
-    )
-    second_train_batch_size: int = setting(
-        0, help="examples a step in the second phase; 0: as in the first", at_least=0
     )
     optimizer: str = setting(
         "lamb", help="lamb, adamw, or muon (Muon for matrices, adamw for everything else)", choices=OPTIMIZERS
@@ -97,17 +110,11 @@ class PretrainingSettings(
             if not getattr(self, name):
                 raise UserError(f"--{name}=0 must be 1 or more")
         self.check_warmup()
-        self._check_phases()
-
-    def _check_phases(self):
         if self.second_train_data and not 0 < self.second_from_step < self.num_train_steps:
             raise UserError(
                 f"--second_from_step={self.second_from_step} must be above 0 and below "
                 f"--num_train_steps={self.num_train_steps} where --second_train_data is given"
             )
-        given = self.given(("second_eval_data", "second_from_step", "second_train_batch_size"))
-        if given and not self.second_train_data:
-            raise UserError(f"{given} needs --second_train_data=...")
 
 
 def shrunk(

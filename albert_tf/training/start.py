@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import keras
 
-from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.config import AlbertConfig, read_config
 from albert_tf.config.extension import begins_plain
@@ -35,25 +34,18 @@ class Start(NamedTuple):
     vocabulary: str = ""
 
 
-def load_start(
-    init_from: str,
-    config: str,
-    tokenizer: str = "",
-    lower_case: bool | None = None,
-    keep_accents: bool | None = None,
-    depth: int = 0,
-    other_tokenizer: bool = False,
-) -> Start:
+def load_start(init_from: str, config: str, tokenizer: str = "", other_tokenizer: bool = False) -> Start:
     """Loads weights with their tokenizer or, without `init_from`, reads a configuration.
 
-    `config` is a published configuration's name or a JSON file. For other arguments see `load`.
+    `config` is a published configuration's name or a JSON file. With `init_from`, it may change dropouts and some
+    settings of extensions, and add extensions that keep the initial outputs. For other arguments see `load`.
     """
     if init_from:
-        loaded = load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
-        return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
+        loaded = load(init_from, tokenizer, other_tokenizer=other_tokenizer)
+        own = encoder_of(loaded.model).config
+        return Start(_agreed(own, config, init_from) if config else own, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
-    own = load_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None
-    return Start(made, None, own)
+    return Start(made, None, load_tokenizer(tokenizer).with_cls_last(made.spec.last_token) if tokenizer else None)
 
 
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
@@ -69,16 +61,15 @@ def load_pretraining_start(
 ) -> Start:
     """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
-    `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts and some settings of
-    extensions, and add extensions that keep the initial outputs. If `tokenizer` is set, the weights are adapted to the
-    records' vocabulary.
+    `records` is the training records' tokenizer. If `tokenizer` is set, the weights are adapted to their vocabulary.
+    For other arguments see `load_start`.
     """
     if tokenizer and (found := difference(load_tokenizer(tokenizer), records)):
         raise UserError(
             f"--tokenizer={tokenizer} is not the tokenizer that the records were made with ({found}); give the folder "
             "of the records, or build them anew with it"
         )
-    start = load_start(init_from, config)
+    start = load_start(init_from, "" if init_from else config)
     if start.model is None:
         # The records decide: a head over any other vocabulary could not be trained on them.
         return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
@@ -108,6 +99,8 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
         )
     if not difference(records, start.tokenizer):
         return start
+    from albert_tf.checkpoints.resizing import keep_pieces
+
     carried = carry_over(records, start.tokenizer)
     model = keep_pieces(start.model, carried.ids, carried.row_splits)
     return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")

@@ -48,9 +48,10 @@ PRETRAININGS = {
     "fused": ("wide", "static", "--train_batch_size=16", "--nopack_rows"),
 }
 RESUMED_PRETRAININGS = ("lamb", "adamw, parts", "halting, recompute")
-_FINE = ("--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--save_checkpoints_steps=2",
-         "--seed=3", "--max_seq_length=24", "--learning_rate=0.01", "--albert_dropout=0.1",
-         "--classifier_dropout=0.1", "--max_unknown_share=1")  # fmt: skip
+_FINE = (
+    "--train_batch_size=8", "--num_train_steps=4", "--save_checkpoints_steps=2", "--seed=3", "--max_seq_length=24",
+    "--learning_rate=0.01",
+)  # fmt: skip
 FINETUNINGS = {
     "classes": ("classification", "classes"),
     "classes from pre-training": ("classification", "classes", "--init_from={write}/muon", "--early_stopping=1"),

@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 
 from serving.client.channel import Connection
 from serving.client.settings import ModelSettings
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.settings import setting
 
 ARRIVALS = ("closed", "constant", "poisson")
@@ -48,14 +48,14 @@ class BenchmarkSettings(ModelSettings):
         super().__post_init__()
         for name in ("clients", "rate", "lengths", "batches"):
             self.numbers(name)
-        if self.find_rate and not self.bound_ms:
-            raise UserError("--find_rate holds p99 against a bound: give --bound_ms")
-        if self.arrival != "closed" and not (self.rate or self.find_rate):
-            raise UserError(f"{self.arrival} arrivals are an open loop: give --rate, requests per second")
-        if self.arrival == "closed" and self.rate:
-            raise UserError("--rate belongs to an open loop: choose --arrival=poisson or --arrival=constant")
-        if self.mixed and not self.text_file:
-            raise UserError("--mixed takes its lengths from a text: give --text_file")
+        is_open = self.arrival != "closed"
+        refuse({
+            "--find_rate holds p99 against a bound: give --bound_ms": self.find_rate and not self.bound_ms,
+            f"{self.arrival} arrivals are an open loop: give --rate, requests per second":
+                is_open and not (self.rate or self.find_rate),
+            "--rate belongs to an open loop: choose --arrival=poisson or --arrival=constant": not is_open and self.rate,
+            "--mixed takes its lengths from a text: give --text_file": self.mixed and not self.text_file,
+        })  # fmt: skip
 
     # Without retries, so that each failure is measured.
     def connection(self, **options: Any) -> Connection:

@@ -70,7 +70,7 @@ class WorkloadMaker:
 
     def of_length(self, length: int, batch: int = 1) -> Workload:
         random = np.random.default_rng((0, length, batch))
-        stream = self._stream()
+        stream = [unit for text in self._texts for unit in self._units(text)]
         rows = []
         for _ in range(DISTINCT * batch):
             wanted = length if self._takes_text else max(length - 2, 0)
@@ -86,9 +86,6 @@ class WorkloadMaker:
         chosen = [self._texts[i] for i in random.integers(len(self._texts), size=size)]
         cut = max_length if self._takes_text else max_length - 2
         return self._workload(None, batch, [self._finish(self._units(text)[:cut]) for text in chosen])
-
-    def _stream(self) -> list:
-        return [unit for text in self._texts for unit in self._units(text)]
 
     def _units(self, text: str) -> list:
         return _WORD.findall(text) if self._takes_text else list(self._tokenizer.encode(text))
@@ -107,12 +104,8 @@ class WorkloadMaker:
 
     def _workload(self, length: int | None, batch: int, rows: Sequence) -> Workload:
         requests, inputs = [], []
+        arrays = messages.text_inputs if self._takes_text else messages.ids_inputs
         for start in range(0, len(rows), batch):
-            inputs.append(self._arrays(rows[start : start + batch]))
+            inputs.append(arrays(self._signature, rows[start : start + batch]))
             requests.append(self._client.request(inputs[-1]).SerializeToString())
         return Workload(length, batch, self.unit, requests, inputs)
-
-    def _arrays(self, rows: Sequence) -> messages.Arrays:
-        if self._takes_text:
-            return messages.text_inputs(self._signature, rows)
-        return messages.ids_inputs(self._signature, rows)

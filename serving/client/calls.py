@@ -1,6 +1,5 @@
 """The methods of both clients, as coroutines; on a blocking channel they need no event loop."""
 
-import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from serving.client.messages import Arrays, Signature, VersionStatus, read_metad
 from serving.wire import protos
 from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
-from tfrecords.base.columns import items, strings
+from tfrecords.base.columns import batches, items, strings
 from tfrecords.base.errors import UserError
 
 # Limits for a request in parts. A part is sent again if its server lacks the version that answered the first part:
@@ -81,7 +80,7 @@ class ClientBase:
     async def _call(self, stub: Callable, request: Message, timeout_s: float | None) -> Any:
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            answer = stub(request, timeout=limit, metadata=((HEADER, current()), *trace_headers()))
+            answer = stub(request, timeout=limit, metadata=((HEADER, current()),))
             return await answer if isinstance(answer, Awaitable) else answer
         except grpc.RpcError as error:
             raise ServingError.of(error, self.connection.target, current()) from None
@@ -255,7 +254,7 @@ class ClientBase:
     async def _by_length(
         self, rows: list, batch_size: int | None, inputs: Callable, outputs: Sequence[str], timeout_s: float | None
     ) -> Arrays:
-        numbers = list(messages.batches([len(row) for row in rows], max_rows=batch_size))
+        numbers = list(batches([len(row) for row in rows], max_rows=batch_size))
 
         def make(signatures: dict[str, Signature]) -> _Calls:
             signature = self.signature_in(signatures)
@@ -352,7 +351,7 @@ class ClientBase:
                 raise UserError(f"model '{self.model}' gives no {_GIVEN[kind]}; its signatures are {names}")
             encoded = tasks.encode_rows(rows, len(task.inputs))
             sizes = [tasks.estimated_tokens(row) for row in encoded]
-            numbers = list(messages.batches(sizes, max_batch_tokens, messages.MAX_ROWS))
+            numbers = list(batches(sizes, max_batch_tokens, messages.MAX_ROWS))
             asked = task.asked_with(**options)
             calls = [asked.columns([encoded[i] for i in batch]) for batch in numbers]
             return _Calls(numbers, calls, task.outputs, asked.signature)
@@ -383,22 +382,3 @@ class _Calls:
 
 # The message for a model without the task of a method.
 _GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}
-
-
-@functools.cache
-def _inject() -> Callable[[dict[str, str]], None] | None:
-    try:
-        from opentelemetry import propagate  # An optional dependency, imported at the first call.
-    except ImportError:
-        return None
-    return propagate.inject
-
-
-def trace_headers() -> tuple[tuple[str, str], ...]:
-    """Returns the running span's `traceparent` and related headers, or ()."""
-    inject = _inject()
-    if inject is None:
-        return ()
-    headers: dict[str, str] = {}
-    inject(headers)
-    return tuple((name.lower(), value) for name, value in headers.items())

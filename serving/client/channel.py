@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 # gRPC itself makes no more than this many attempts, whatever the policy says.
 MAX_ATTEMPTS = 5
@@ -64,22 +64,19 @@ class Connection:
 
     def __post_init__(self) -> None:
         url = re.fullmatch(r"(\w+)://([^/]*)(/.*)?", self.target)
-        if url and url[1] not in _SCHEMES:
-            tls = " and --tls" if url[1] in ("https", "grpcs") else ""
-            raise UserError(
-                f"target '{self.target}' is a URL; give HOST:PORT alone, here {url[2]}{tls}: the gRPC port of "
-                "TensorFlow Serving is 8500 by default, 8501 is that of REST"
-            )
-        if not re.fullmatch(r"(unix:.+|.+:\d+)", self.target):
-            raise UserError(
-                f"target '{self.target}' is not HOST:PORT; TensorFlow Serving's gRPC port is 8500 by default"
-            )
-        if self.compression not in COMPRESSION:
-            raise UserError(f"compression '{self.compression}' is unknown; choose gzip or deflate, or none")
-        if not 1 <= self.attempts <= MAX_ATTEMPTS:
-            raise UserError(f"attempts is {self.attempts}; gRPC makes 1 to {MAX_ATTEMPTS}")
-        if (self.client_certificate is None) != (self.client_key is None):
-            raise UserError("a client certificate and its key go together; give both or neither")
+        scheme, host = url.group(1, 2) if url else ("", "")
+        tls = " and --tls" if scheme in ("https", "grpcs") else ""
+        refuse({
+            f"target '{self.target}' is a URL; give HOST:PORT alone, here {host}{tls}: the gRPC port of "
+            "TensorFlow Serving is 8500 by default, 8501 is that of REST": scheme and scheme not in _SCHEMES,
+            f"target '{self.target}' is not HOST:PORT; TensorFlow Serving's gRPC port is 8500 by default":
+                not re.fullmatch(r"(unix:.+|.+:\d+)", self.target),
+            f"compression '{self.compression}' is unknown; choose gzip or deflate, or none":
+                self.compression not in COMPRESSION,
+            f"attempts is {self.attempts}; gRPC makes 1 to {MAX_ATTEMPTS}": not 1 <= self.attempts <= MAX_ATTEMPTS,
+            "a client certificate and its key go together; give both or neither":
+                (self.client_certificate is None) != (self.client_key is None),
+        })  # fmt: skip
 
     def open(self, pings: bool = False, own_connection: bool = False) -> grpc.Channel:
         """Opens a channel; with `own_connection` it does not share the TCP connection of other channels.

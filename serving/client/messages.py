@@ -1,6 +1,6 @@
 """Builds requests and reads answers, without the network."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,16 +79,18 @@ def _specs(infos: dict) -> dict[str, TensorSpec]:
 def read_metadata(response: GetModelMetadataResponse) -> tuple[int | None, dict[str, Signature]]:
     """Returns the version that answered (None: it does not tell), and its callable signatures by name."""
     definitions = SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
-    signatures = {
-        name: Signature(
-            _specs(definitions[name].inputs), _specs(definitions[name].outputs), definitions[name].method_name
-        )
-        for name in sorted(definitions)
+    spec = response.model_spec
+    return spec.version.value if spec.HasField("version") else None, read_signatures(definitions)
+
+
+def read_signatures(definitions: Mapping[str, Any]) -> dict[str, Signature]:
+    """Returns callable signatures by name, from SignatureDefs."""
+    return {
+        name: Signature(_specs(one.inputs), _specs(one.outputs), one.method_name)
+        for name, one in sorted(definitions.items())
         # TF 2 exports list their initialiser with the signatures.
         if not name.startswith("__")
     }
-    spec = response.model_spec
-    return spec.version.value if spec.HasField("version") else None, signatures
 
 
 def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
@@ -225,23 +227,6 @@ def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")
     return {name: np.array([text.encode() for text in texts], dtype=object)}
-
-
-def batches(sizes: Sequence[int], max_tokens: int | None = None, max_rows: int | None = None) -> Iterator[np.ndarray]:
-    """Yields row numbers, sorted by size, in batches of at most `max_tokens` and `max_rows`."""
-    if not len(sizes):
-        raise UserError("there are no rows to send")
-    for name, most in (("max_batch_tokens", max_tokens), ("batch_size", max_rows)):
-        if most is not None and most < 1:
-            raise UserError(f"{name} is {most}; it must be at least 1")
-    order, start, total = np.argsort(sizes, kind="stable"), 0, 0
-    for place, row in enumerate(order):
-        is_full = max_tokens is not None and total + sizes[row] > max_tokens
-        if place > start and (is_full or place - start == max_rows):
-            yield order[start:place]
-            start, total = place, 0
-        total += sizes[row]
-    yield order[start:]
 
 
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:

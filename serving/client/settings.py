@@ -21,14 +21,8 @@ class ConnectionSettings(CheckedSettings):
 
     def connection(self, **options: Any) -> Connection:
         """Returns the connection; `options` are further attributes of Connection."""
-        return Connection(
-            self.target,
-            tls=self.tls,
-            root_certificates=self.root_certificates or None,
-            client_certificate=self.client_certificate or None,
-            client_key=self.client_key or None,
-            **options,
-        )
+        trust: dict[str, Any] = {name: getattr(self, name) or None for name in TLS_FLAGS}
+        return Connection(self.target, **trust, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

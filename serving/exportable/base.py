@@ -8,16 +8,18 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel
-from serving.cpu import CpuCheck
-from serving.exportable.decoding import Decoder
 from serving.exportable.inputs import (
     PREDICT,
+    Decoder,
     ExportSignature,
     FollowingBatch,
     InputFormat,
     InputFormats,
+    Specs,
+    Tensors,
     examples_of_strings,
     ids_formats,
     specs,
@@ -91,8 +93,8 @@ def exported_part(model):
 class _Solved:
     """What a call notes besides its answer: the encoder's reports, and counts of tokens."""
 
-    outputs: dict[str, tf.Tensor] = {}
-    counts: dict[str, tf.Tensor] = {}
+    outputs: Tensors = {}
+    counts: Tensors = {}
 
 
 class Exportable(tf.Module, abc.ABC):
@@ -121,7 +123,7 @@ class Exportable(tf.Module, abc.ABC):
         self.encoder = encoder or make_encoder(model, options.inference, options.calibration, options.max_seq_length)
         inference, act = self.encoder.options, self.encoder.config.hidden_act
         trial = functools.partial(onednn.trial, inference.compute, act)
-        self.cpu_check = None if inference.compute == "float32" else CpuCheck(inference.compute, trial)
+        self.cpu_check = None if inference.compute == "float32" else onednn.CpuCheck(inference.compute, trial)
         self.framer = None
         if options.tokenizer is not None and self.encoder.takes_texts:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
@@ -160,10 +162,10 @@ class Exportable(tf.Module, abc.ABC):
         return bool(self.exit_heads())
 
     @abc.abstractmethod
-    def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
+    def answer(self, batch: TokenBatch) -> Tensors:
         """Returns the model's outputs by name; the batch is their first axis."""
 
-    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor) -> dict[str, tf.Tensor]:
+    def lite_answer(self, batch: TokenBatch, **more: Tensor) -> Tensors:
         """Returns the outputs of a LiteRT file, numbers alone; `more` are its inputs in `lite_inputs`."""
         return self.answer(batch)
 
@@ -172,7 +174,7 @@ class Exportable(tf.Module, abc.ABC):
         """Describes how a LiteRT file's outputs become answers."""
 
     # Further inputs of a LiteRT file; and its outputs by signature, if not all in `serving_default`.
-    lite_inputs: ClassVar[dict[str, tf.TensorSpec]] = {}
+    lite_inputs: ClassVar[Specs] = {}
     lite_signatures: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @property
@@ -192,25 +194,25 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the Keras model's outputs, to compare with a LiteRT file's `answers` to `inputs`."""
         return self.shortened(self.keras_answers(model, model_features(inputs)))
 
-    def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
+    def outputs(self, logits: Tensor, batch: TokenBatch) -> Tensors:
         """Converts logits, of the head or of early exit, to the outputs of `answer`."""
         raise NotImplementedError
 
-    def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer_early(self, batch: TokenBatch, threshold: Tensor) -> Tensors:
         """Returns outputs with early exit, and `steps` int32 [batch]: computed steps."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
+    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
         return self.answer(FollowingBatch(*batch, features))
 
-    def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _exited(self, batch: TokenBatch, threshold: Tensor) -> Tensors:
         ids, rule = self._checked(batch.input_ids), ExitRule(self.exit_kind, self.options.exit_rule)
         return self.encoder.early_exit(
             ids, batch.lengths, batch.segment_ids, self.exit_heads(), threshold, rule, batch.mask
         )
 
-    def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
+    def encode(self, batch: TokenBatch) -> Tensors:
         """Returns float32 sequence_output [batch, length, hidden_size] and, with a pooler, pooled_output."""
         if isinstance(batch, FollowingBatch):
             ids, mask, segments, features = batch
@@ -220,7 +222,7 @@ class Exportable(tf.Module, abc.ABC):
         self._solved.outputs = {name: outputs[name] for name in self._reports if name in outputs}
         return outputs
 
-    def pool(self, batch: TokenBatch) -> tf.Tensor:
+    def pool(self, batch: TokenBatch) -> Tensor:
         """Returns only pooled_output, float32 [batch, hidden_size]; faster than `encode`."""
         if self.encoder.reports or isinstance(batch, FollowingBatch):
             return self.encode(batch)["pooled_output"]
@@ -254,7 +256,7 @@ class Exportable(tf.Module, abc.ABC):
 
         return shared
 
-    def _checked(self, input_ids: tf.Tensor) -> tf.Tensor:
+    def _checked(self, input_ids: Tensor) -> Tensor:
         limit = self.options.max_seq_length
         message = f"input_ids is longer than the {limit} tokens this model takes"
         with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(input_ids)[1], limit, message)]):
@@ -284,7 +286,7 @@ class Exportable(tf.Module, abc.ABC):
     def ids_formats(self) -> InputFormats:
         return ids_formats(self.encoder.config.spec.last_token, bool(self.takes_pairs))
 
-    def summaries(self, batch: TokenBatch) -> tf.Tensor:
+    def summaries(self, batch: TokenBatch) -> Tensor:
         """Returns the column of each row's [CLS], int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
@@ -301,13 +303,11 @@ class Exportable(tf.Module, abc.ABC):
         return table
 
     @property
-    def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
+    def text_answers(self) -> dict[str, Callable[[TokenBatch], Tensors]]:
         """Further answers to single texts, by signature."""
         return {}
 
-    def with_options(
-        self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]
-    ) -> ExportSignature:
+    def with_options(self, format_: InputFormat, answer: Callable[[TokenBatch], Tensors]) -> ExportSignature:
         """Returns a signature for `answer` with options as further inputs.
 
         `truncate_left`, bool [batch], cuts too long texts at the beginning. Further outputs are `lengths` and token
@@ -360,12 +360,12 @@ class Exportable(tf.Module, abc.ABC):
 
         return signature._replace(function=function)
 
-    def note_counts(self, total: tf.Tensor, kept: tf.Tensor, unknown: tf.Tensor) -> None:
+    def note_counts(self, total: Tensor, kept: Tensor, unknown: Tensor) -> None:
         """Stores numbers of tokens [batch]: all, those that the model reads, and unknown ones."""
         total, kept, unknown = (tf.cast(count, tf.int32) for count in (total, kept, unknown))
         self._solved.counts = {"text_tokens": total, "truncated_tokens": total - kept, "unknown_tokens": unknown}
 
-    def unknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+    def unknown(self, tokens: tf.RaggedTensor) -> Tensor:
         """Counts the unknown tokens of each row, int32 [batch]."""
         is_unknown = tf.equal(tokens.to_tensor(-1), self.framer.tokenizer.unk_id)
         return tf.reduce_sum(tf.cast(is_unknown, tf.int32), axis=1)
@@ -376,11 +376,11 @@ class Exportable(tf.Module, abc.ABC):
         self.note_counts(total, kept, self.unknown(rows.input_ids))
         return rows.padded()
 
-    def single(self, text: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
+    def single(self, text: Tensor, truncate_left: Tensor | None = None) -> TokenBatch:
         """Converts strings [batch] to rows; `truncate_left`, bool [batch], cuts long ones at the beginning."""
         (tokens,) = self.framer.tokenize(text)
         return self.framed(self.framer.single(tokens, truncate_left), tokens)
 
-    def pair(self, first: tf.Tensor, second: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
+    def pair(self, first: Tensor, second: Tensor, truncate_left: Tensor | None = None) -> TokenBatch:
         tokens = self.framer.tokenize(first, second)
         return self.framed(self.framer.pair(tokens[0], tokens[1], truncate_left), *tokens)

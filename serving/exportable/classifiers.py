@@ -1,14 +1,15 @@
-"""Exports of classifiers, regressors and token classifiers."""
+"""Exports of classifiers, regressors, token classifiers and multiple choice."""
 
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
-from serving.exportable.base import THRESHOLD, Exportable, ExportOptions
-from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
-from serving.exportable.samples import as_array, row_of
+from albert_tf.base import Tensor
+from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from serving.exportable.base import NO_ANSWER, THRESHOLD, Exportable, ExportOptions
+from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, Tensors, specs
+from serving.exportable.samples import as_array, model_features, row_of
 from serving.inference.layers import dense
 from serving.lite.description import Answer
 from tfrecords.answers.numbers import tag_of_cut
@@ -22,13 +23,13 @@ class DenseHeadExportable(Exportable):
     def add_head(self, model) -> None:
         self.head = dense(model.head, tf.float32)
 
-    def logits(self, batch: TokenBatch) -> tf.Tensor:
+    def logits(self, batch: TokenBatch) -> Tensor:
         return self.head(self.pool(batch))
 
     def answer(self, batch: TokenBatch):
         return self.outputs(self.logits(batch), batch)
 
-    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+    def lite_answer(self, batch: TokenBatch, **more: Tensor):
         return {"logits": self.logits(batch)}
 
 
@@ -45,7 +46,7 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
         self.labels = labels_of(self.options, model)
         self.multi_label, self.threshold = model.multi_label, self.options.task.get("threshold", 0.5)
 
-    def outputs(self, logits: tf.Tensor, batch: TokenBatch):
+    def outputs(self, logits: Tensor, batch: TokenBatch):
         names = tf.constant(self.labels)
         classes = tf.gather(names, tf.broadcast_to(tf.range(len(self.labels)), tf.shape(logits)))
         named = {"label": tf.gather(names, tf.argmax(logits, axis=-1)), "classes": classes, "logits": logits}
@@ -76,11 +77,11 @@ class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
         super().add_head(model)
         self.activation, self.is_linear = keras.activations.get(model.activation), model.activation == "linear"
 
-    def outputs(self, logits: tf.Tensor, batch: TokenBatch):
+    def outputs(self, logits: Tensor, batch: TokenBatch):
         logit = logits[:, 0]
         return {"value": logit} if self.is_linear else {"value": self.activation(logit), "logit": logit}
 
-    def lite_answer(self, batch: TokenBatch, **more: tf.Tensor):
+    def lite_answer(self, batch: TokenBatch, **more: Tensor):
         return self.answer(batch)
 
     def lite_description(self):
@@ -112,10 +113,10 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         # Tagging is of words in one text, whatever the task calls its columns.
         self.takes_pairs = False
 
-    def logits(self, batch: TokenBatch) -> tf.Tensor:
+    def logits(self, batch: TokenBatch) -> Tensor:
         return self.head(self.encoder.of_tokens(self.encode(batch)["sequence_output"]))
 
-    def outputs(self, logits: tf.Tensor, batch: TokenBatch):
+    def outputs(self, logits: Tensor, batch: TokenBatch):
         return self._named(logits, batch.mask > 0)
 
     def lite_row(self, framer, *texts):
@@ -152,7 +153,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
             )
         return table
 
-    def words(self, text: tf.Tensor) -> "Words":
+    def words(self, text: Tensor) -> "Words":
         # Imported here: exports of token ids do not need tensorflow-text.
         from tfrecords.tokenizers.in_graph import split_words
 
@@ -166,7 +167,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         self.note_counts(counts, kept, self.unknown(rows.input_ids))
         return Words(rows.padded(), columns.to_tensor(-1), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
 
-    def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _by_words(self, words: "Words", answers: Tensors) -> Tensors:
         known = (words.columns >= 0) & (words.columns < self.options.max_seq_length - 1)
         logits = tf.gather(answers["logits"], tf.where(known, words.columns, 0), axis=1, batch_dims=1)
         places = {"words": words.words, "starts": words.starts, "ends": words.ends}
@@ -176,7 +177,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
             found["labels"] = tf.where((words.columns >= 0) & ~known, tag, found["labels"])
         return found | places | steps
 
-    def _named(self, logits: tf.Tensor, known: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _named(self, logits: Tensor, known: Tensor) -> Tensors:
         names = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
         present = tf.cast(known, tf.float32)[:, :, tf.newaxis]
         return {
@@ -190,10 +191,10 @@ class Words(NamedTuple):
     """Texts split into words; `columns`: the column in `batch` of each word's first token, -1 for padding."""
 
     batch: TokenBatch
-    columns: tf.Tensor
-    words: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
+    columns: Tensor
+    words: Tensor
+    starts: Tensor
+    ends: Tensor
 
 
 def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
@@ -206,3 +207,111 @@ def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
             f"the model has {count} classes; fix task.json (or id2label in config.json)"
         )
     return labels
+
+
+class Choices(NamedTuple):
+    """Questions with their choices; `batch` has a row for each choice, `present` is False for missing ones."""
+
+    batch: TokenBatch
+    present: Tensor
+    texts: Tensor | None = None
+
+
+class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
+    """Exports an AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices] and `choice` int32 [batch].
+
+    `choice` is the best one's number; over text, `answer` string [batch] is its text. The number of choices is
+    fixed, since a batching server would pad shorter lists with copies. Empty choices get probability 0 and the logit
+    NO_ANSWER.
+    """
+
+    rows_are_answers = False
+
+    def ids_signatures(self):
+        def by_mask(inputs):
+            # The first position alone, since a server may have padded after it; unless padding may be in front.
+            mask = inputs["input_mask"]
+            return tf.reduce_max(mask, axis=-1) if self.encoder.config.spec.last_token else mask[..., 0]
+
+        formats = {
+            "serving_default": self._of_choices(self.ids_formats.pair, lambda inputs: inputs["lengths"]),
+            "masked": self._of_choices(self.ids_formats.masked, by_mask),
+            "int64": self._of_choices(self.ids_formats.int64, by_mask),
+        }
+        return {name: format_.to(self.answer) for name, format_ in formats.items()}
+
+    def _of_choices(self, rows_of: InputFormat, sizes) -> InputFormat:
+        shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in rows_of.inputs.items()}
+        inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in rows_of.inputs.items()}
+
+        def read(**tensors):
+            rows = {name: _flat(value) for name, value in tensors.items()}
+            if "lengths" in rows:
+                # A missing choice has a row, too.
+                rows["lengths"] = tf.where(rows["lengths"] == 0, 1, rows["lengths"])
+            return Choices(rows_of.read(**rows), sizes(tensors) > 0)
+
+        return InputFormat(inputs, read)
+
+    def text_signatures(self):
+        texts = specs("context", "question") | specs("choices", shape=(None, self.options.num_choices))
+        return {
+            "serving_default": InputFormat(texts, self.choices).to(self.answer),
+            "tokenize": InputFormat(specs("text"), self.single).to(self.framer.describe),
+        }
+
+    def choices(self, context: Tensor, question: Tensor, choices: Tensor) -> Choices:
+        """Converts contexts, questions (strings [batch]) and choices (strings [batch, choices]) to rows.
+
+        A row is [CLS] context [SEP] question and choice [SEP]; the choice replaces each "_" in the question, or follows
+        it (google-research/albert race_utils.py). Question and choice keep their last 128 tokens.
+        """
+        contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
+        contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
+        rows, present = self.framer.choices(contexts, answers), choices != ""
+
+        def of_question(tokens: Tensor) -> Tensor:
+            return tf.reduce_sum(tf.where(present, tf.reshape(tokens, tf.shape(choices)), 0), axis=1)
+
+        total = of_question(contexts.row_lengths() + answers.row_lengths())
+        kept = of_question(rows.input_ids.row_lengths() - self.framer.special_tokens(2))
+        self.note_counts(total, kept, of_question(self.unknown(rows.input_ids)))
+        return Choices(rows.padded(), present, choices)
+
+    def answer(self, choices: Choices):
+        logits = tf.reshape(self.logits(choices.batch), [-1, self.options.num_choices])
+        logits = tf.where(choices.present, logits, NO_ANSWER)
+        choice = tf.argmax(logits, axis=1, output_type=tf.int32)
+        probabilities = tf.nn.softmax(logits) * tf.cast(choices.present, tf.float32)
+        answers = {"choice": choice, "logits": logits, "probabilities": probabilities}
+        if choices.texts is None:
+            return answers
+        return answers | {"answer": tf.gather(choices.texts, choice, batch_dims=1)}
+
+    def lite_answer(self, batch: TokenBatch, **more: Tensor):
+        # A row for each choice.
+        return {"logits": self.logits(batch)[:, 0]}
+
+    def lite_row(self, framer, *texts):
+        return row_of(framer.choices(*(encode(framer.tokenizer, [text]) for text in texts)))
+
+    def lite_description(self):
+        return Answer("choices")
+
+    def lite_expected(self, model, inputs, answers):
+        rows = {name: values[:, None] for name, values in model_features(inputs).items()}
+        return {"logits": as_array(model(rows, training=False))[:, 0]}
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
+
+
+def _fill_in(question: Tensor, choices: Tensor) -> Tensor:
+    parts = tf.strings.split(question, "_")
+    place = tf.range(parts.bounding_shape()[1])
+    inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])
+    filled = tf.where(inserted[:, tf.newaxis], choices[:, :, tf.newaxis], "") + parts.to_tensor("")[:, tf.newaxis]
+    has_blank = (parts.row_lengths() > 1)[:, tf.newaxis]
+    behind = question[:, tf.newaxis] + " " + choices
+    return tf.where(has_blank, tf.strings.reduce_join(filled, axis=-1), behind)

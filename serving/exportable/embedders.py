@@ -1,18 +1,24 @@
+"""Exports of vectors: encoders, sentence embedders, and pre-trained models with their words for masks."""
+
+import re
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.heads import mean_pool, pool, unit_length
+from albert_tf.models.heads import mean_pool, pool, unit_length, vocabulary_logits
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, specs
-from serving.exportable.samples import as_array
-from serving.inference.layers import dense
+from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, Tensors, specs
+from serving.exportable.samples import as_array, model_features, row_of, whole_words
+from serving.inference.layers import ExportedNorm, dense, variable
 from serving.lite.description import Answer
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base.errors import UserError
-from tfrecords.reading.framing import TokenBatch
+from tfrecords.reading.framing import TokenBatch, encode
 
 
 class EncoderExportable(Exportable, model=AlbertEncoder):
@@ -38,7 +44,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return self.encoder.config.hidden_size
 
     def single(
-        self, text: tf.Tensor, truncate_left: tf.Tensor | None = None, prompt_name: tf.Tensor | None = None
+        self, text: Tensor, truncate_left: Tensor | None = None, prompt_name: Tensor | None = None
     ) -> TokenBatch:
         """Converts strings [batch] to rows, each after the prompt named by `prompt_name`, or the default prompt."""
         if prompt_name is not None:
@@ -47,7 +53,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
             text = tf.strings.join([prompt, text])
         return super().single(text, truncate_left)
 
-    def _prompt(self, name: tf.Tensor) -> tf.Tensor:
+    def _prompt(self, name: Tensor) -> Tensor:
         prompts = {"": default_prompt(self.options.task)} | self.prompts
         matches = name[:, tf.newaxis] == tf.constant(list(prompts))
         message = f"prompt_name must be one of {', '.join(self.prompts)}, or empty for the default"
@@ -104,11 +110,11 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
             similarity=task.get("similarity_fn_name", "cosine"),
         )
 
-    def answer_early(self, batch: TokenBatch, threshold: tf.Tensor):
+    def answer_early(self, batch: TokenBatch, threshold: Tensor):
         exited = self._exited(batch, threshold)
         return self.vectors(exited, batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
+    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
         following = FollowingBatch(*batch, features)
         encoded = self.encode(following)
         return self.vectors(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
@@ -117,7 +123,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def exits_early(self) -> bool:
         return self.options.exit_rule == "movement"
 
-    def vectors(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
+    def vectors(self, encoded: Tensors, batch: TokenBatch) -> Tensors:
         sequence = encoded["sequence_output"]
         first = tf.gather(sequence, self.summaries(batch), axis=1, batch_dims=1) if "cls" in self.poolings else None
         pooled = [pool(sequence, batch.mask, first, name) for name in self.poolings]
@@ -163,5 +169,145 @@ class EmbedderExportable(EncoderExportable, model=AlbertSentenceEmbedder):
         return {"embedding": as_array(model(features, training=False))}
 
 
-def _of_tokens(encoded: dict[str, tf.Tensor], batch: TokenBatch) -> tf.Tensor:
+def _of_tokens(encoded: Tensors, batch: TokenBatch) -> Tensor:
     return encoded["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]
+
+
+class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
+    """Exports an AlbertPretrainer: `embedding` (mean over tokens), `pooled_output` float32 [batch, hidden_size]."""
+
+    lite_kind = "words"
+    lite_inputs = specs("positions", dtype=tf.int32, shape=(None, None))
+
+    def add_head(self, model) -> None:
+        super().add_head(model)
+        head = model.masked_lm_head
+        config = self.encoder.config
+        self.masked_lm_dense = dense(
+            head.dense, tf.float32, config.pooler_act if config.pooler_norm else config.hidden_act
+        )
+        self.masked_lm_norm = ExportedNorm(head.layer_norm)
+        self.own_words = None if head.own_words is None else variable(head.own_words, tf.float32, "decoder")
+        self.output_bias = head.output_bias.value
+        self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
+
+    def answers(self, formats: InputFormats):
+        table = super().answers(formats)
+        if self.framer is None:
+            positions = specs("masked_lm_positions", dtype=tf.int32, shape=(None, None))
+            table["fill_mask"] = formats.single.to(self.fill_positions, positions)
+        else:
+            table["fill_mask"] = InputFormat(specs("text"), self.masked_text).to(self.fill_text)
+        if self.pair_head is not None:
+            table["sentence_order"] = formats.pair.to(self.sentence_order)
+        return table
+
+    @property
+    def text_answers(self):
+        return {"sparse": self.sparse}
+
+    @property
+    def lite_takes_pairs(self):
+        return self.pair_head is not None
+
+    @property
+    def lite_signatures(self):
+        vectors = ("embedding", "pooled_output") if self.gives_pooled_output else ("embedding",)
+        order = {} if self.pair_head is None else {"sentence_order": ("order_logits",)}
+        return {"serving_default": vectors, "fill_mask": ("logits",)} | order
+
+    def lite_texts(self, tokenizer):
+        first, second = map(str, whole_words(tokenizer, 2)[[0, -1]])
+        mask = tokenizer.id_to_piece(tokenizer.mask_id)
+        return [f"{first} {mask} {second}", f"{mask}", f"{second}, {mask} {first} {mask}"]
+
+    def lite_row(self, framer, *texts):
+        parts = encode(framer.tokenizer, re.split(framer.mask_pattern, texts[0]))
+        row = row_of(framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(parts, [parts.nrows()]))))
+        return row | {"positions": np.flatnonzero(row["input_ids"] == framer.tokenizer.mask_id).astype(np.int32)[None]}
+
+    def lite_answer(self, batch: TokenBatch, positions: Tensor):
+        encoded = self.encode(batch)
+        vectors = tf.gather(encoded["sequence_output"], positions, axis=1, batch_dims=1)
+        answers = self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
+        return answers | ({"order_logits": self.pair_head(encoded["pooled_output"])} if self.pair_head else {})
+
+    def lite_expected(self, model, inputs, answers):
+        positions = {"masked_lm_positions": inputs["positions"]}
+        outputs = model(model_features(inputs) | positions, training=False)
+        names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
+        found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
+        found["logits"] = found["logits"][:, :, : self.num_pieces]
+        return super().lite_expected(model, inputs, answers) | found
+
+    def sentence_order(self, batch: TokenBatch):
+        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (in NSP: random) sentences."""
+        return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
+
+    def fill_positions(self, batch: TokenBatch, masked_lm_positions: Tensor):
+        """Returns the likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""
+        # A position after its row means nothing, but must not fail the rest of the batch.
+        positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
+        vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
+        best, ids = tf.math.top_k(tf.nn.softmax(self._masked_lm(vectors)), self.options.top_k)
+        return {"ids": ids, "probabilities": best}
+
+    def fill_text(self, batch: TokenBatch):
+        """Returns each mask's likeliest tokens: `ids`, `pieces`, `texts`, `probabilities`, each [batch, masks, top_k].
+
+        `texts` are decoded pieces. Rows with fewer masks are filled up with "", id 0 and probability 0.
+        """
+        masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
+        columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
+        positions = tf.ragged.boolean_mask(columns, masked)
+        present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
+        best = self.fill_positions(batch, positions.to_tensor())
+        flat = tf.reshape(best["ids"], [-1, 1])
+        texts = self.decoder(flat, tf.ones_like(flat[:, 0]), tf.zeros_like(flat[:, 0], tf.bool))
+        return {
+            "ids": tf.where(present, best["ids"], 0),
+            "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
+            "probabilities": tf.where(present, best["probabilities"], 0.0),
+            "texts": tf.where(present, tf.reshape(texts, tf.shape(best["ids"])), ""),
+        }
+
+    def sparse(self, batch: TokenBatch):
+        """Returns the weight of each vocabulary piece in a row: the maximum over tokens of log(1 + relu(logit)).
+
+        Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32, `weights` float32 and, for texts,
+        `terms` string, all [batch, terms], heaviest first.
+        """
+        sequence = self.encode(batch)["sequence_output"]
+        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
+        largest = tf.map_fn(
+            lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
+            (sequence, batch.lengths),
+            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
+        )
+        weights = tf.math.log1p(tf.nn.relu(largest))
+        count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
+        weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
+        terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
+        return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
+
+    def masked_text(self, text: Tensor) -> TokenBatch:
+        """Converts strings [batch] with "[MASK]" or the vocabulary's own mask token to rows."""
+        mask, pattern = self.framer.mask, self.framer.mask_pattern
+        if pattern != re.escape(mask):
+            text = tf.strings.regex_replace(text, pattern, mask)
+        parts = tf.strings.split(text, mask)
+        tokens = self.framer.masked(parts.with_values(self.framer.in_graph(parts.values)))
+        return self.framed(self.framer.single(tokens), tokens)
+
+    def _masked_lm(self, vectors: Tensor) -> Tensor:
+        embeddings, config = self.encoder.embeddings, self.encoder.config
+        words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
+        goes_back = config.factorization == "word" and embeddings.projection is not None
+        projection = embeddings.projection.kernel if goes_back else None
+        table = embeddings.words if self.own_words is None else self.own_words
+        logits = vocabulary_logits(words, table, self.output_bias, projection)
+        return tf.reshape(logits[:, : self.num_pieces], [*tf.unstack(tf.shape(vectors)[:2]), self.num_pieces])
+
+    @staticmethod
+    def keras_answers(model, features):
+        return EncoderExportable.keras_answers(model.encoder, features)

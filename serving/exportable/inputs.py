@@ -10,18 +10,22 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfrecords.reading.framing import TokenBatch
+from albert_tf.base import Tensor
+from tfrecords.reading.framing import TextFramer, TokenBatch
+from tfrecords.tokenizers.base import Tokenizer
 
 PREDICT = "tensorflow/serving/predict"
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
+Tensors = dict[str, Tensor]
+Specs = dict[str, tf.TensorSpec]
 
 
 class ExportSignature(NamedTuple):
     """A function that a server calls by name, with Predict or with the RPC named by `method`."""
 
-    function: Callable[..., dict[str, tf.Tensor]]
-    inputs: dict[str, tf.TensorSpec]
+    function: Callable[..., Tensors]
+    inputs: Specs
     method: str = PREDICT
 
     def describe(self) -> dict[str, str]:
@@ -38,13 +42,13 @@ class ExportSignature(NamedTuple):
 class InputFormat(NamedTuple):
     """The inputs of a signature; `read` converts them to what an answer function takes, usually a TokenBatch."""
 
-    inputs: dict[str, tf.TensorSpec]
+    inputs: Specs
     read: Callable[..., Any]
 
     def to(
         self,
-        answer: Callable[..., dict[str, tf.Tensor]],
-        more: dict[str, tf.TensorSpec] | None = None,
+        answer: Callable[..., Tensors],
+        more: Specs | None = None,
         method: str = PREDICT,
     ) -> ExportSignature:
         """Returns a signature that calls `answer` with the result of `read` and the inputs `more`."""
@@ -59,22 +63,22 @@ class InputFormat(NamedTuple):
 class FollowingBatch(NamedTuple):
     """A TokenBatch whose rows continue earlier rows; `features` has their memory, as in `InferenceEncoder.specs`."""
 
-    input_ids: tf.Tensor
-    mask: tf.Tensor
-    segment_ids: tf.Tensor
-    features: dict[str, tf.Tensor]
+    input_ids: Tensor
+    mask: Tensor
+    segment_ids: Tensor
+    features: Tensors
 
     @property
-    def lengths(self) -> tf.Tensor:
+    def lengths(self) -> Tensor:
         return tf.reduce_sum(self.mask, axis=1)
 
 
-def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> dict[str, tf.TensorSpec]:
+def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> Specs:
     """Returns tensor specs by name, all of one dtype and shape."""
     return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}
 
 
-def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
+def batch_of_lengths(input_ids: Tensor, lengths: Tensor, segment_ids: Tensor | None = None) -> TokenBatch:
     """Converts ids [batch, length] and the rows' numbers of tokens, int [batch], to a batch.
 
     It fails for a number below 1 or above `length`.
@@ -90,7 +94,7 @@ def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.T
 
 
 def batch_of_mask(
-    input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, padded_in_front: bool = False
+    input_ids: Tensor, input_mask: Tensor, segment_ids: Tensor, padded_in_front: bool = False
 ) -> TokenBatch:
     """Converts ids and a mask [batch, length] to a batch whose mask has no holes.
 
@@ -104,7 +108,7 @@ def batch_of_mask(
     return _masked(input_ids, mask & (positions <= last), segment_ids, padded_in_front)
 
 
-def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> TokenBatch:
+def batch_of_examples(inputs: Tensor, padded_in_front: bool = False) -> TokenBatch:
     """Parses serialized tf.Examples with int64 lists input_ids and, optionally, input_mask and segment_ids."""
     names = ("input_ids", "input_mask", "segment_ids")
     features = tf.io.parse_example(inputs, {name: tf.io.RaggedFeature(tf.int64) for name in names})
@@ -117,7 +121,7 @@ def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> Token
     return _masked(ids, _first_run(mask) if padded_in_front else mask, segments, padded_in_front)
 
 
-def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
+def _checked(input_ids: Tensor, **others: Tensor | None) -> Tensor:
     sizes = tf.shape(input_ids)
     checks = [
         tf.debugging.assert_equal(tf.shape(other), sizes[: other.shape.rank], f"{name} and input_ids differ in size")
@@ -128,14 +132,12 @@ def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
         return tf.identity(input_ids)
 
 
-def _first_run(mask: tf.Tensor) -> tf.Tensor:
+def _first_run(mask: Tensor) -> Tensor:
     begun = tf.math.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
     return begun & (tf.math.cumsum(tf.cast(begun & ~mask, tf.int32), axis=1) == 0)
 
 
-def _masked(
-    input_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor | None, padded_in_front: bool = False
-) -> TokenBatch:
+def _masked(input_ids: Tensor, mask: Tensor, segment_ids: Tensor | None, padded_in_front: bool = False) -> TokenBatch:
     shape = tf.shape(input_ids)
     has_columns = tf.debugging.assert_less_equal(
         tf.minimum(shape[0], 1), shape[1], "input_ids has rows without a single token"
@@ -184,7 +186,57 @@ def ids_formats(last_token: bool, takes_pairs: bool) -> InputFormats:
 def examples_of_strings(strings: InputFormat) -> InputFormat:
     """Returns a format that reads the same strings from tf.Examples."""
 
-    def read(inputs: tf.Tensor):
+    def read(inputs: Tensor):
         return strings.read(**tf.io.parse_example(inputs, dict.fromkeys(strings.inputs, _STRING)))
 
     return InputFormat(EXAMPLES, read)
+
+
+# The separator of pieces, then replacements in order, by the kind of the vocabulary.
+_JOINED = {
+    "wordpiece": (" ", ((" ##", ""), (r" ([.?!,])", r"\1"))),
+    "sentencepiece": ("", (("▁", " "), (r"\A ", ""))),
+    "bpe": ("", ()),
+}
+
+
+class Decoder(tf.Module):
+    """Converts token ids to texts.
+
+    Example:
+        >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+        >>> tokenizer = WordPieceTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] a film ##s .".replace(" ", chr(10)).encode())
+        >>> decoder = Decoder(TextFramer(tokenizer, 8))
+        >>> decoder(tf.constant([[2, 5, 6, 7, 8, 3]]), tf.constant([6]), tf.constant([True])).numpy().tolist()
+        [b'a films.']
+    """
+
+    def __init__(self, framer: TextFramer):
+        super().__init__()
+        tokenizer = framer.tokenizer
+        self._pieces = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else framer.pieces
+        self._special, self._kind = special_ids(tokenizer), tokenizer.kind
+
+    def __call__(self, ids: Tensor, lengths: Tensor, skip_special_tokens: Tensor) -> Tensor:
+        """Returns texts, string [batch], of ids int32 [batch, length].
+
+        `skip_special_tokens`, bool [batch], leaves out `special_ids`.
+        """
+        message = f"ids must be from 0 to {self._pieces.shape[0] - 1}, the last of the vocabulary"
+        are_known = tf.reduce_all((ids >= 0) & (ids < tf.size(self._pieces)))
+        with tf.control_dependencies([tf.debugging.Assert(are_known, [message])]):
+            ids = tf.identity(ids)
+        is_special = tf.reduce_any(ids[:, :, tf.newaxis] == tf.constant(self._special), axis=2)
+        present = tf.sequence_mask(lengths, tf.shape(ids)[1]) & ~(is_special & skip_special_tokens[:, tf.newaxis])
+        pieces = tf.ragged.boolean_mask(tf.gather(self._pieces, ids), present)
+        between, replaced = _JOINED[self._kind]
+        texts = tf.strings.reduce_join(pieces, axis=1, separator=between)
+        for pattern, text in replaced:
+            texts = tf.strings.regex_replace(texts, pattern, text)
+        return texts
+
+
+def special_ids(tokenizer: Tokenizer) -> list[int]:
+    """Returns the padding, [CLS], [SEP], mask and unknown tokens' ids."""
+    found = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id)
+    return sorted({number for number in found if number is not None})

@@ -3,15 +3,15 @@
 import keras
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.models.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from serving.exportable.base import NO_ANSWER, Exportable
-from serving.exportable.inputs import ExportSignature, InputFormat, specs
+from serving.exportable.inputs import ExportSignature, InputFormat, Tensors, specs
 from serving.exportable.samples import as_array, model_features
-from serving.inference.layers import ExportedLayerNorm, arrays
+from serving.inference.layers import ExportedNorm, arrays
 from serving.lite.description import Answer
-from tfrecords.answers.edges import edge_pattern
-from tfrecords.answers.spans import IMPOSSIBLE
+from tfrecords.answers.spans import IMPOSSIBLE, edge_pattern
 from tfrecords.reading.framing import TokenBatch, encode
 
 
@@ -52,7 +52,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
     def lite_inputs(self):
         return specs("allowed", "may_start", dtype=tf.bool, shape=(None, None)) if self.joint else {}
 
-    def lite_answer(self, batch: TokenBatch, allowed: tf.Tensor | None = None, may_start: tf.Tensor | None = None):
+    def lite_answer(self, batch: TokenBatch, allowed: Tensor | None = None, may_start: Tensor | None = None):
         hidden = self.encoder.of_tokens(self.encode(batch)["sequence_output"])
         return (
             joint_scores(self.head(), hidden, allowed, may_start, self.start_top)
@@ -117,7 +117,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         chosen = self._chosen(best, self._no_answer(null_score, best["scores"]), present[:, 0])
         return best | chosen | {"probabilities": probabilities}
 
-    def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def _search(self, rows: TokenBatch, allowed: Tensor, may_start: Tensor | None = None) -> Tensors:
         """Finds the best spans between `allowed` positions; log-probabilities are over these positions and [CLS]."""
         hidden = self.encoder.of_tokens(self.encode(rows)["sequence_output"])
         scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
@@ -134,13 +134,13 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         found = {"starts": spans["start_index"], "ends": spans["end_index"], "scores": spans["score"]}
         return outputs | found | {"null_score": null_score}
 
-    def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
+    def _is_summary(self, rows: TokenBatch) -> Tensor:
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
-    def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    def _no_answer(self, null_score: Tensor, scores: Tensor) -> Tensor:
         return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
 
-    def _best_of_rows(self, token: tf.Tensor, row: tf.Tensor, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _best_of_rows(self, token: Tensor, row: Tensor, found: dict, count: Tensor) -> Tensors:
         spans = {
             "first": tf.gather(token, found["starts"], batch_dims=1),
             "last": tf.gather(token, found["ends"], batch_dims=1),
@@ -158,7 +158,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         }
         return ends | {"scores": tf.maximum(scores, IMPOSSIBLE)}
 
-    def _chosen(self, several: dict, no_answer: tf.Tensor, present: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _chosen(self, several: dict, no_answer: Tensor, present: Tensor) -> Tensors:
         if self.null_threshold is not None:
             present &= no_answer <= self.null_threshold
         return {
@@ -170,7 +170,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         }
 
 
-def rows_product(layer: keras.layers.Dense, vectors: tf.Tensor, part: slice = slice(None)) -> tf.Tensor:
+def rows_product(layer: keras.layers.Dense, vectors: Tensor, part: slice = slice(None)) -> Tensor:
     """Multiplies vectors [..., inputs] by a part of a dense layer's kernel, as a product of matrices."""
     kernel, bias = arrays(layer)
     kernel = kernel[part]
@@ -179,9 +179,7 @@ def rows_product(layer: keras.layers.Dense, vectors: tf.Tensor, part: slice = sl
     return tf.reshape(product, tf.concat([tf.shape(vectors)[:-1], kernel.shape[1:]], axis=0))
 
 
-def joint_scores(
-    head: JointSpanHead, hidden: tf.Tensor, allowed: tf.Tensor, may_start: tf.Tensor, start_top: int
-) -> dict[str, tf.Tensor]:
+def joint_scores(head: JointSpanHead, hidden: Tensor, allowed: Tensor, may_start: Tensor, start_top: int) -> Tensors:
     """Scores as a JointSpanHead does, in LiteRT's own operations: the `start_top` likeliest starts, and their ends."""
     width = hidden.shape[-1]
     starts = tf.nn.log_softmax(tf.where(allowed, rows_product(head.start, hidden)[:, :, 0], IMPOSSIBLE))
@@ -191,7 +189,7 @@ def joint_scores(
     # A product with two vectors side by side is the sum of two products.
     of_ends = tf.expand_dims(rows_product(head.end_hidden, hidden, slice(0, width)), 1)
     of_starts = tf.expand_dims(rows_product(head.end_hidden, given, slice(width, None)), 2)
-    pairs = ExportedLayerNorm(head.end_norm)(tf.tanh(of_ends + of_starts + arrays(head.end_hidden)[1]))
+    pairs = ExportedNorm(head.end_norm)(tf.tanh(of_ends + of_starts + arrays(head.end_hidden)[1]))
     ends = tf.where(tf.expand_dims(allowed, 1), rows_product(head.end, pairs)[..., 0], IMPOSSIBLE)
     expected = tf.reduce_sum(hidden * tf.expand_dims(tf.exp(starts), 2), axis=1)
     answer = tf.tanh(rows_product(head.answer_hidden, tf.concat([expected, hidden[:, 0]], axis=1)))
@@ -203,15 +201,15 @@ def joint_scores(
     }
 
 
-def _is_legal(scores: tf.Tensor) -> tf.Tensor:
+def _is_legal(scores: Tensor) -> Tensor:
     return scores > IMPOSSIBLE / 2
 
 
-def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
+def _filled_up(found: Tensors, count: int) -> Tensors:
     legal = _is_legal(found["scores"])
     padding = [[0, 0], [0, count - tf.shape(legal)[1]]]
 
-    def filled(name: str, fill) -> tf.Tensor:
+    def filled(name: str, fill) -> Tensor:
         padded = tf.pad(tf.where(legal, found[name], fill), padding, constant_values=fill)
         return tf.ensure_shape(padded, [None, count])
 
@@ -219,12 +217,12 @@ def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
     return spans | {"num_spans": tf.reduce_sum(tf.cast(legal, tf.int32), axis=1)}
 
 
-def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
+def _by_row(values: Tensor, row: Tensor, count: Tensor) -> tf.RaggedTensor:
     rows = tf.RaggedTensor.from_value_rowids(values, row, tf.cast(count, row.dtype), validate=False)
     return rows.merge_dims(1, 2)
 
 
-def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
+def _with_texts(context: Tensor, first: Tensor, last: Tensor, best: dict) -> Tensors:
     # Gather needs a non-empty tensor, even for batches without context tokens.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
     answers, starts, ends = _without_edges(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
@@ -238,7 +236,7 @@ def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dic
     return {name: tf.gather(values, order, batch_dims=1) for name, values in found.items()} | {"scores": scores}
 
 
-def _without_edges(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _without_edges(texts: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     edge = edge_pattern()
     answers = _substrings(texts, starts, ends)
     from_left = tf.strings.regex_replace(answers, rf"\A{edge}+", "", replace_global=False)
@@ -248,6 +246,6 @@ def _without_edges(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tupl
     return trimmed, starts, starts + inner
 
 
-def _substrings(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+def _substrings(texts: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
     repeated = tf.broadcast_to(texts[:, tf.newaxis], tf.shape(starts))
     return tf.strings.substr(repeated, starts, ends - starts, unit="UTF8_CHAR")

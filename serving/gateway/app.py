@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-import threading
 import time
-import zlib
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 
@@ -21,25 +19,14 @@ from serving.access_log import AccessLog
 from serving.client import Connection, ServingError
 from serving.client.errors import UnreadableAnswer
 from serving.gateway import telemetry
-from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
+from serving.gateway.errors import from_server
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes.bodies import decoded, read_values
 from serving.gateway.routes.table import ROUTES, Route
 from serving.gateway.service import Answer, Call, Service
 from serving.gateway.settings import GatewayOptions, listed
-from serving.http_protocol import (
-    Inflating,
-    LongAnswer,
-    LongBody,
-    NoRoom,
-    Room,
-    Share,
-    UnknownCoding,
-    listen,
-    make_server,
-    read_body,
-)
+from serving.http_protocol import HttpServer, Refusal, Room, Share, inflated, read_body
 from serving.wire.request_id import HEADER, current, request_id
 from tfrecords.base.errors import UserError
 
@@ -128,16 +115,13 @@ class _Endpoint:
             address = f"{scope['scheme']}://{headers.get('host') or 'HOST:PORT'}{self._gateway.options.root_path}"
             return self._page.draw(call.service, address=address, **scope["path_params"])
         body = read_values(decoded(await self._body(headers, receive, call)), self._route.body)
-        with telemetry.request_span(self._path, headers) as call.trace:
-            answer = await _unless_gone(call.answered(self._route.handler, body), receive)
-            return Reply(_encoded(answer, call.share))
+        answer = await _unless_gone(call.answered(self._route.handler, body), receive)
+        return Reply(_encoded(answer, call.share))
 
     async def _body(self, headers: dict[str, str], receive, call: Call) -> bytes:
         announced, limit = headers.get("content-length", "0"), self._gateway.options.max_body_bytes
         raw = await read_body(receive, int(announced) if announced.isdecimal() else 0, limit, call.share)
-        call.body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
-        if len(call.body) > limit:
-            raise LongBody
+        call.body = inflated(raw, headers.get("content-encoding", ""), limit)
         call.share.take(len(call.body) - call.share.size)
         return call.body
 
@@ -156,26 +140,11 @@ class _Endpoint:
         return Reply(_error(self._family, refusal), status=refusal.status, headers=tuple(headers.items()))
 
     def _refusal(self, error: Exception) -> Refusal:
-        options = self._gateway.options
         match error:
             case Refusal():
                 return error
             case ServingError() | UnreadableAnswer():
                 return from_server(error)
-            case LongBody():
-                return Refusal(413, f"the body is over the {options.max_body_bytes} bytes of this gateway", "too_large")
-            case UnknownCoding():
-                message = f"Content-Encoding '{str(error)[:50]}' is not known; send gzip, deflate, or the body as it is"
-                return Refusal(415, message, "unsupported_media_type")
-            case zlib.error():
-                return bad_request(f"the compressed body cannot be read: {error}")
-            case LongAnswer():
-                limit = f"{options.max_held_bytes} bytes of this gateway"
-                message = f"the answer takes more than the {limit}; send fewer or shorter texts"
-                return Refusal(413, message, "too_large")
-            case NoRoom():
-                message = "the bodies and answers of other requests fill the memory they may take"
-                return Refusal(429, message, "overloaded", RETRY_S)
             case TimeoutError():
                 return Refusal(504, "the request took longer than the time limit", "timeout")
         _LOG.error("%s, request %s", self._path, current(), exc_info=error)
@@ -273,40 +242,23 @@ async def _not_found(request, error) -> Response:
     return Response(body, 404, media_type="application/json")
 
 
-class GatewayServer:
+class GatewayServer(HttpServer):
     """A gateway that opens its port at once (0: a free port) and answers after `run` or `start`.
 
     Raises UserError if the port cannot be opened.
     """
 
     def __init__(self, gateway: Gateway, address: str, port: int):
-        try:
-            self._socket = listen(address, port)
-        except OSError as error:
-            raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
-        self.port = self._socket.getsockname()[1]
         self.gateway = gateway
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        self._server = make_server(gateway.asgi, "on", gateway.options.drain_s, answers_half_closed=False)
-        self._thread = threading.Thread(target=self._serve, name="gateway")
+        try:
+            super().__init__(gateway.asgi, address, port, "on", gateway.options.drain_s, answers_half_closed=False)
+        except OSError as error:
+            raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
 
     def run(self) -> None:
-        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP opens the access log anew."""
-        signal.signal(signal.SIGHUP, lambda *_: self.gateway.log.reopen())
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once. SIGHUP, as of logrotate, does nothing."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, drain_s: float | None = None) -> None:
-        if drain_s is not None:
-            self._server.config.timeout_graceful_shutdown = drain_s
-        self._server.should_exit = True
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._socket.close()
-
-    def _serve(self) -> None:
-        asyncio.run(self._server.serve([self._socket]))

@@ -4,27 +4,14 @@ import grpc
 
 from serving.client import ServingError
 from serving.client.errors import UnreadableAnswer
+from serving.http_protocol import RETRY_S, Refusal
 from tfrecords.base.errors import first_line
 
-RETRY_S = 1
 # The code while a model is being read.
 NOT_READY = "not_ready"
 _TOO_BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.CANCELLED)
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
-
-
-class Refusal(Exception):
-    """An HTTP error response.
-
-    `code` is machine-readable. `retry_after` is in seconds; None: a retry cannot succeed.
-    """
-
-    def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
-        # A quoted header may hold bytes that are no UTF-8.
-        message = message.encode(errors="replace").decode()
-        super().__init__(message)
-        self.status, self.message, self.code, self.retry_after = status, message, code, retry_after
 
 
 def bad_request(message: str) -> Refusal:

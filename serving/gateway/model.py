@@ -19,7 +19,6 @@ from serving.client.tasks import (
     estimated_tokens,
     find_tasks,
 )
-from serving.gateway import telemetry
 from serving.gateway.errors import Refusal, gone, is_busy, not_ready, unreadable
 from serving.gateway.scheduler import BatchAnswer, ModelBatch
 from serving.wire.request_id import request_id
@@ -146,9 +145,8 @@ class Reading:
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
         counts = wanted and counter is not None and "lengths" not in task.outputs and counter.inputs == task.inputs
-        estimated = sum(row.size for row in batch.rows)
         try:
-            with request_id(batch.request_id), telemetry.batch_span(batch.contexts, len(batch.rows), estimated):
+            with request_id(batch.request_id):
                 call = self._ask(task, batch.texts, task.outputs + task.counts, batch.timeout_s)
                 if counts:
                     count = self._ask(counter, batch.texts, ("lengths", *counter.counts), batch.timeout_s)

@@ -225,10 +225,6 @@ def _section(route: Route, models: dict[str, tuple[str, ...]], address: str, key
     )
 
 
-def _metrics(service: Service, **_: str) -> Reply:
-    return Reply(service.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8")
-
-
 PAGES = (
     Page(
         "/", lambda *_, **__: _page(_PLAYGROUND, _OF_PLAYGROUND),
@@ -246,7 +242,10 @@ PAGES = (
     Page(
         "/health/live", lambda *_, **__: _OK, "200 as long as the gateway itself runs; needs no key.", is_open=True,
     ),
-    Page("/metrics", _metrics, "Counters for Prometheus."),
+    Page(
+        "/metrics", lambda service, **_: Reply(service.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8"),
+        "Counters for Prometheus.",
+    ),
     Page("/openapi.json", _document, "The routes with their types."),
     Page("/docs", _docs, "The same as a page.", is_for_people=True),
 )  # fmt: skip

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,6 @@ class ModelBatch:
     key: Any
     rows: list[QueuedRow]
     counts: bool
-    contexts: list[Any]
     timeout_s: float
 
     @property
@@ -72,7 +72,6 @@ class QueuedRequest:
 
     key: Any
     counts: bool
-    context: Any
     deadline: float
     done: asyncio.Future
     take: Callable[[int], None]
@@ -83,6 +82,7 @@ class QueuedRequest:
     started_ns: int = 0
     ended_ns: int = 0
     request_id: str = field(default_factory=current)
+    context: Context = field(default_factory=copy_context)
 
     def output(self, name: str) -> np.ndarray:
         """Returns an output [rows, ...]; raises Refusal if batches differ in size: the model changed in between."""
@@ -166,7 +166,6 @@ class Scheduler:
         sizes: Sequence[int],
         timeout_s: float,
         counts: bool = False,
-        context: Any = None,
         take: Callable[[int], None] = lambda size: None,
     ) -> QueuedRequest:
         """Returns the answers to rows; if the call is cancelled, its waiting rows leave the queue.
@@ -185,7 +184,7 @@ class Scheduler:
         self._check_room(key[0], counted)
         loop = asyncio.get_running_loop()
         done, deadline = loop.create_future(), loop.time() + timeout_s
-        work = QueuedRequest(key, counts, context, deadline, done, take, counted / max(tokens, 1), sizes=sizes)
+        work = QueuedRequest(key, counts, deadline, done, take, counted / max(tokens, 1), sizes=sizes)
         work.places, work.queued_ns = [None] * len(texts), time.time_ns()
         rows = [QueuedRow(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
         self._queue.add(key, rows)
@@ -214,7 +213,7 @@ class Scheduler:
         while keys := self._keys_to_send():
             key, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows, keys)
             self._count(rows, -1)
-            flight = asyncio.get_running_loop().create_task(self._fly(key, rows))
+            flight = asyncio.get_running_loop().create_task(self._fly(key, rows), context=rows[0].owner.context)
             self._flights[flight] = key[0]
             flight.add_done_callback(self._landed)
 
@@ -250,8 +249,7 @@ class Scheduler:
         for work in works:
             work.started_ns = work.started_ns or begin
         latest = max(work.deadline for work in works)
-        contexts = [work.context for work in works if work.context is not None]
-        batch = ModelBatch(key, rows, any(work.counts for work in works), contexts, max(latest - loop.time(), 0.001))
+        batch = ModelBatch(key, rows, any(work.counts for work in works), max(latest - loop.time(), 0.001))
         start = loop.time()
         answer = await self._run(batch)
         seconds = loop.time() - start

@@ -113,14 +113,12 @@ class Call:
 
     Attributes:
         share: its share of the memory for bodies and answers.
-        trace: the context of its span.
         queue_ns: time of its rows in the queue.
         model_ns: time of its rows at the model.
         truncated: number of truncated inputs; None if unknown.
         code: the error's code, or "".
     """
 
-    trace: Any = None
     truncated: int | None = None
     queue_ns = model_ns = 0
     body, code = b"", ""
@@ -175,7 +173,6 @@ class Call:
             [model.estimate.of(row) for row in encoded],
             service.options.timeout_s,
             counts,
-            self.trace,
             self.share.take_answer,
         )
         _check_numbers(work)

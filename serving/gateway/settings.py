@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 from tfrecords.base.settings import CheckedSettings, setting
 
 
@@ -44,17 +44,16 @@ class GatewayOptions(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.root_path and not self.root_path.startswith("/"):
-            raise UserError(f"--root_path={self.root_path} must begin with a slash, as paths do")
-        if self.log_bodies and not self.access_log:
-            raise UserError(
-                "--log_bodies writes to --access_log, which is not given; give it, or leave --log_bodies out"
-            )
-        for origin in listed(self.cors_origins):
-            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/]+", origin):
-                raise UserError(
-                    f"--cors_origins={origin} is no origin; give *, or a scheme and a host: https://example.org"
-                )
+        refuse({
+            f"--root_path={self.root_path} must begin with a slash, as paths do":
+                self.root_path and not self.root_path.startswith("/"),
+            "--log_bodies writes to --access_log, which is not given; give it, or leave --log_bodies out":
+                self.log_bodies and not self.access_log,
+        } | {
+            f"--cors_origins={origin} is no origin; give *, or a scheme and a host: https://example.org":
+                origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/]+", origin)
+            for origin in listed(self.cors_origins)
+        })  # fmt: skip
 
 
 def listed(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from albert_tf.layers.block import Step
 from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from albert_tf.models.exit_rules import ExitRule, relative
 from serving.inference.layers import array
-from serving.inference.rows import FlatRows
-from serving.inference.tables import Tables, missing, ranges
+from serving.inference.rows import FlatRows, Tables, missing, ranges
 
 # Decided rows leave when open rows hold at most this part of the tokens.
 OPEN_PART = 0.8

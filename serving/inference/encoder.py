@@ -14,13 +14,12 @@ from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segm
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
 from albert_tf.models.heads import mean_pool
-from serving.cpu import BFLOAT16_NEEDS, can_run
 from serving.export_settings import COMPUTE
 from serving.inference import onednn
 from serving.inference.early_exit import exit_early
 from serving.inference.int8 import quantize_encoder
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
-from serving.inference.layers import ExportedEmbeddings, dense, norm
+from serving.inference.layers import ExportedEmbeddings, ExportedNorm, dense, norm
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
 from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import bfloat16_flags, has_only_avx2
@@ -60,7 +59,7 @@ def check_runs_here(options: InferenceOptions, hidden_act: str) -> None:
     """
     if options.compute == "float32" or options.other_cpu:
         return
-    if not can_run(options.compute):
+    if not onednn.can_run(options.compute):
         raise UserError(
             "bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8, or export with --other_cpu for "
             "one that can"
@@ -130,7 +129,7 @@ class InferenceEncoder(tf.Module):
         self.dtype = tf.float32 if self.config.norm_position == "pre" else dtype
         longest = max_seq_length or self.config.max_seq_length
         self.settings = KernelSettings(dtype, longest)
-        self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
+        self.final_norm = None if encoder.final_norm is None else ExportedNorm(encoder.final_norm)
         self.embeddings = ExportedEmbeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32, self.config.pooler_act)
         self.pooler_norm = None if encoder.pooler_norm is None else norm(encoder.pooler_norm)
@@ -148,7 +147,7 @@ class InferenceEncoder(tf.Module):
         compute = self.options.compute
         needs = OLDEST if compute == "float32" else f"{OLDEST} for x86 with oneDNN"
         if compute == "bfloat16":
-            needs += f", a CPU with {', '.join(BFLOAT16_NEEDS)}"
+            needs += f", a CPU with {', '.join(onednn.BFLOAT16_NEEDS)}"
         return {"compute": compute, "requires": needs}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:

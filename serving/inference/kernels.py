@@ -15,7 +15,7 @@ from albert_tf.config.extension import Extension
 from albert_tf.layers.block import Attention, Kernels, Step
 from albert_tf.layers.depth import Runner
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.inference.layers import act, array, arrays, block_dense, norm, variable
+from serving.inference.layers import ExportedDense, act, array, arrays, norm, variable
 
 # A Recorder's names for the first and the last product of attention and of the feed-forward network.
 RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
@@ -102,8 +102,8 @@ class AttentionHalf(tf.Module):
         join = functools.partial(_joined, half.config, extensions=extensions, owner=owner)
         kernels, biases = zip(*(arrays(half.product(name)) for name in names))
         kernel, bias = join(kernels, what="kernel"), join(biases, what="bias")
-        self.query_key_value = block_dense(kernel, bias, dtype, weights_first)
-        self.output = block_dense(*arrays(half.product("output")), dtype, weights_first)
+        self.query_key_value = ExportedDense(kernel, bias, dtype, weights_first=weights_first)
+        self.output = ExportedDense(*arrays(half.product("output")), dtype, weights_first=weights_first)
         pairs = _low_rank(extensions, owner, half)
         if own := [name for name in names if name in pairs]:
             a, b = (dict(zip(own, parts)) for parts in zip(*(pairs.pop(name) for name in own)))
@@ -129,7 +129,7 @@ class FeedForwardHalf(tf.Module):
     ):
         super().__init__()
         self.low_rank = LowRank(_low_rank(extensions, ("feed_forward", number), half), half, dtype)
-        make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
+        make = functools.partial(ExportedDense, dtype=dtype, weights_first=weights_first)
         # A low-rank term must be added before the activation function, which then cannot be fused with the product.
         # It also reads the values between the products, which else may stay transposed.
         self.is_fused = transposed = not self.low_rank
@@ -210,18 +210,24 @@ class FloatKernels(Kernels):
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
         """Returns queries, keys and values [tokens, 3 * hidden_size]; memory's queries are not used."""
+        self.note(step, "query_key_value", attended)
         part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
+        self.note(step, "intermediate", inputs)
         part = self.half("feed_forward", step)
         product = getattr(part, name)(inputs, part.low_rank.get(name, inputs, step))
         return act(self.config.hidden_act, product) if name == "intermediate" and not part.is_fused else product
 
     def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
+        self.note(step, half, inside)
         part = self.half(half, step)
         total = part.output(inside, part.low_rank.get("output", inside, step, residual))
         return total if self.is_pre else part.layer_norm(total)
+
+    def note(self, step: Step, name: str, inputs: Tensor) -> None:
+        """Does nothing with the inputs of a product, one of RECORDED."""
 
     def multiply(self, first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:
         return tf.matmul(first, second, transpose_b=transpose_b)
@@ -237,19 +243,7 @@ class Recorder(FloatKernels):
         super().__init__(kernels.config, kernels.halves["attention"], kernels.halves["feed_forward"])
         self.count, self.largest = count, dict[tuple[int, str], float]()
 
-    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
-        self._note(step, "query_key_value", attended)
-        return super().query_key_value(step, inputs, attended)
-
-    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
-        self._note(step, "intermediate", inputs)
-        return super().dense(name, step, inputs)
-
-    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
-        self._note(step, half, inside)
-        return super().add_to_residual(half, step, inside, residual)
-
-    def _note(self, step: Step, name: str, inputs: Tensor) -> None:
+    def note(self, step: Step, name: str, inputs: Tensor) -> None:
         key = step.number, name
         self.largest[key] = max(self.largest.get(key, 0.0), largest_of(inputs[: self.count]))
 

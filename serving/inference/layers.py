@@ -12,12 +12,27 @@ from serving.inference import onednn
 
 
 class ExportedDense(tf.Module):
-    """A dense layer with kernel [inputs, units] and bias [units] in `dtype`; bfloat16 needs oneDNN."""
+    """A dense layer with kernel [inputs, units] and bias [units] in `dtype`; bfloat16 needs oneDNN.
 
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType, hidden_act: str | None = None):
+    With `weights_first` the kernel is [units, inputs], which is faster for short rows in float32 without AVX-512. Then,
+    with `reads_transposed`, inputs are [inputs, tokens]; with `returns_transposed` results are [units, tokens].
+    """
+
+    def __init__(
+        self,
+        kernel: np.ndarray,
+        bias: np.ndarray,
+        dtype: tf.DType,
+        hidden_act: str | None = None,
+        weights_first: bool = False,
+        reads_transposed: bool = False,
+        returns_transposed: bool = False,
+    ):
         super().__init__()
-        self.dtype, self.hidden_act = dtype, hidden_act
-        self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
+        self.dtype, self.hidden_act, self.weights_first = dtype, hidden_act, weights_first
+        self.reads_transposed, self.returns_transposed = reads_transposed, weights_first and returns_transposed
+        self.kernel = variable(kernel.T if weights_first else kernel, dtype, "kernel")
+        self.bias = variable(bias, dtype, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
         """Returns [tokens, units] from [tokens, inputs] of any float type.
@@ -30,37 +45,12 @@ class ExportedDense(tf.Module):
         fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
         if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
             return onednn.matmul(inputs, kernel, bias, fused, residual)
-        product = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
-        if self.hidden_act is not None:
-            product = act(self.hidden_act, product)
-        return product if residual is None else residual + product
-
-
-class TransposedDense(tf.Module):
-    """A float32 ExportedDense with a kernel [units, inputs], faster for short rows without AVX-512.
-
-    With `reads_transposed` inputs are [inputs, tokens]; with `returns_transposed` results are [units, tokens].
-    """
-
-    def __init__(
-        self,
-        kernel: np.ndarray,
-        bias: np.ndarray,
-        hidden_act: str | None = None,
-        reads_transposed: bool = False,
-        returns_transposed: bool = False,
-    ):
-        super().__init__()
-        self.hidden_act = hidden_act
-        self.reads_transposed, self.returns_transposed = reads_transposed, returns_transposed
-        self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
-
-    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_transposed)
-        bias = self.bias.value()
-        product = (
-            product + bias[:, tf.newaxis] if self.returns_transposed else tf.nn.bias_add(tf.transpose(product), bias)
-        )
+        if self.weights_first:
+            product = tf.matmul(kernel, inputs, transpose_b=not self.reads_transposed)
+            product = product if self.returns_transposed else tf.transpose(product)
+        else:
+            product = tf.matmul(inputs, kernel)
+        product = product + bias[:, tf.newaxis] if self.returns_transposed else tf.nn.bias_add(product, bias)
         if self.hidden_act is not None:
             product = act(self.hidden_act, product)
         return product if residual is None else residual + product
@@ -74,8 +64,8 @@ def act(hidden_act: str, inputs: Tensor) -> Tensor:
     return inputs * tf.sigmoid(inputs * (scale + (0.044715 * scale) * tf.square(inputs)))
 
 
-class ExportedLayerNorm:
-    """A layer norm over the last axis, computed in float32.
+class ExportedNorm:
+    """A layer norm or RMS norm over the last axis, computed in float32.
 
     A token's bits must not depend on other tokens: rounding to 8 bits or bfloat16 amplifies any difference. So it
     avoids rsqrt, whose vector and scalar instructions round differently.
@@ -83,35 +73,25 @@ class ExportedLayerNorm:
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon = dtype, layer.epsilon
-        self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
+        self.is_rms = isinstance(layer, keras.layers.RMSNormalization)
+        self.gamma, beta = array(layer.scale if self.is_rms else layer.gamma), getattr(layer, "beta", None)
+        self.beta = None if beta is None else array(beta)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        inputs = tf.cast(inputs, tf.float32)
-        centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
-        deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
+        values = tf.cast(inputs, tf.float32)
+        if not self.is_rms:
+            values -= tf.reduce_mean(values, axis=-1, keepdims=True)
+        deviation = tf.sqrt(tf.reduce_mean(tf.square(values), axis=-1, keepdims=True) + self.epsilon)
         # Of a plain 1 / sqrt grappler makes an rsqrt.
-        scale = tf.math.divide_no_nan(1.0, deviation) * self.gamma
-        normalised = centred * scale if self.beta is None else centred * scale + self.beta
-        return tf.cast(normalised, self.dtype)
-
-
-class ExportedRMSNorm:
-    """An RMS norm over the last axis; a token's bits do not depend on other tokens."""
-
-    def __init__(self, layer, dtype: tf.DType = tf.float32):
-        self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        inputs = tf.cast(inputs, tf.float32)
-        size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)
-        return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
+        values *= tf.math.divide_no_nan(1.0, deviation) * self.gamma
+        return tf.cast(values if self.beta is None else values + self.beta, self.dtype)
 
 
 def norm(layer, dtype: tf.DType = tf.float32) -> Callable[[Tensor], Tensor]:
     """Returns the export's version of a Keras normalization layer, or of none (Identity)."""
     if isinstance(layer, keras.layers.Identity):
         return lambda inputs: tf.cast(inputs, dtype)
-    return (ExportedRMSNorm if isinstance(layer, keras.layers.RMSNormalization) else ExportedLayerNorm)(layer, dtype)
+    return ExportedNorm(layer, dtype)
 
 
 class ExportedEmbeddings(tf.Module):
@@ -131,7 +111,7 @@ class ExportedEmbeddings(tf.Module):
         # Unused rows are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
-        self.layer_norm = norm(layer.layer_norm)
+        self.layer_norm = ExportedNorm(layer.layer_norm)
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
         """Embeds the tokens of int32 [batch, length] at the flat indices `cells`, int32 [tokens]."""
@@ -153,20 +133,6 @@ class ExportedEmbeddings(tf.Module):
 
     def _project(self, vectors: Tensor) -> Tensor:
         return vectors if self.projection is None else self.projection(vectors)
-
-
-def block_dense(
-    kernel: np.ndarray,
-    bias: np.ndarray,
-    dtype: tf.DType,
-    weights_first: bool,
-    hidden_act: str | None = None,
-    **transposed,
-) -> ExportedDense | TransposedDense:
-    """Returns a TransposedDense with the `transposed` arguments if `weights_first`, else an ExportedDense."""
-    if weights_first:
-        return TransposedDense(kernel, bias, hidden_act, **transposed)
-    return ExportedDense(kernel, bias, dtype, hidden_act)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> ExportedDense:

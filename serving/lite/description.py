@@ -269,7 +269,7 @@ def read(folder: Path) -> tuple[Description, dict[str, bytes]]:
     try:
         written = values.pop("sha256", None)
         _require(written == digest(values), f"a SHA-256 {written!r} that is not its own")
-        del values["format_version"]
+        _require(values.pop("format_version", None) is not None, "no format_version")
         description = _parsed(Description, values, "")
     except (ValueError, RecursionError) as error:
         raise UserError(f"'{path}' is damaged: it has {error}; export the model again") from error

@@ -129,7 +129,7 @@ class _Program:
         return answer
 
 
-_said = False
+_said, _saying = False, threading.Lock()
 
 
 @contextlib.contextmanager
@@ -139,7 +139,15 @@ def _silence() -> Iterator[None]:
     if _said:
         yield
         return
-    _said = True
+    # Of two that begin at once either may write it.
+    with _saying:
+        with contextlib.nullcontext() if _said else _without_line():
+            yield
+        _said = True
+
+
+@contextlib.contextmanager
+def _without_line() -> Iterator[None]:
     try:
         sys.stderr.flush()
         kept = os.dup(2)
@@ -164,6 +172,8 @@ def _silence() -> Iterator[None]:
 
 
 def _begin_in_child() -> None:
+    global _saying
+    _saying = threading.Lock()
     for interpreters in list(_all):
         interpreters.leave()
 

@@ -12,9 +12,8 @@ from serving.lite.rows import Row
 from serving.lite.spans import span_outputs
 from serving.lite.texts import TextRows
 from serving.wire.protos import Example
-from tfrecords.answers.edges import edges
 from tfrecords.answers.numbers import softmax, tag_of_cut
-from tfrecords.answers.spans import IMPOSSIBLE, null_scores
+from tfrecords.answers.spans import IMPOSSIBLE, edges, null_scores
 from tfrecords.answers.texts import prompt_of
 from tfrecords.base.errors import UserError
 
@@ -28,6 +27,7 @@ TEXT, NUMBER, COUNT = (np.object_, (-1,)), (np.float32, (-1,)), (np.int32, (-1,)
 _TEXTS, _FLOATS, _INTS = (np.object_, (-1, -1)), (np.float32, (-1, -1)), (np.int32, (-1, -1))
 _COUNTS = dict.fromkeys(("text_tokens", "truncated_tokens", "unknown_tokens"), COUNT)
 _ORDER = {"probabilities": (np.float32, (-1, 2))}
+_BEST = {"ids": np.int32, "pieces": np.object_, "probabilities": np.float32, "texts": np.object_}
 _TOKENIZED = {"input_ids": _INTS, "lengths": COUNT, "pieces": _TEXTS, "segment_ids": _INTS} | _COUNTS
 # The score of what only fills up a row of answers.
 _NO_ANSWER = -1e4
@@ -98,17 +98,20 @@ class _Heads:
         self.labels = np.array([label.encode() for label in self.answer.labels], object)
 
     def table(self) -> dict[str, Signature]:
+        ids = self.by_ids()
         if self.maker is None:
-            default = self.by_ids()
-            return {"serving_default": default, "masked": _by_mask(default), "int64": _by_mask(default, np.int64)}
+            return {"serving_default": ids, "masked": _by_mask(ids), "int64": _by_mask(ids, np.int64)}
+        return self.of_texts() | {"ids": ids, "decode": self.decoded()}
+
+    def of_texts(self) -> dict[str, Signature]:
         pairs = self.answer.takes_pairs
         names = ("first", "second") if pairs else ("text",)
-        table = {"serving_default": self.by_text(names), "tokenize": self.tokenized(names), "ids": self.by_ids()}
+        table = {"serving_default": self.by_text(names), "tokenize": self.tokenized(names)}
         if pairs is None:
             table["pair"] = self.by_text(("first", "second"))
         if type(self).by_text is _Heads.by_text:
             table["with_options"] = self.with_options(names)
-        return table | self.of_examples(names) | {"decode": self.decoded()}
+        return table | self.of_examples(names)
 
     def outputs(self) -> dict[str, Spec]:
         if self.answer.kind == "numbers":
@@ -132,7 +135,7 @@ class _Heads:
 
     def by_text(self, names: Sequence[str]) -> Signature:
         def call(given: Arrays, advance: Advance) -> Arrays:
-            made = self.made([_strings(given[name]) for name in names], advance)
+            made = self.made(_columns(given, names), advance)
             return self.named(self.run(made.rows, advance)) | (made.counts if counts else {})
 
         outputs = self.outputs()
@@ -145,7 +148,7 @@ class _Heads:
         prompts = np.array([[name.encode() for name in self.answer.prompts]], object)
 
         def call(given: Arrays, advance: Advance) -> Arrays:
-            columns = [_strings(given[name]) for name in names]
+            columns = _columns(given, names)
             if prompts.size:
                 columns[0] = [self._prompt(*one) for one in zip(_strings(given["prompt_name"]), columns[0])]
             lefts = given["truncate_left"].tolist()
@@ -170,9 +173,10 @@ class _Heads:
 
     def tokenized(self, names: Sequence[str]) -> Signature:
         def call(given: Arrays, advance: Advance) -> Arrays:
-            made = self.made([_strings(given[name]) for name in names], advance)
+            made = self.made(_columns(given, names), advance)
             ids = _filled([row["input_ids"] for row in made.rows], self.maker.tokenizer.rules.pad_id)
-            pieces = [self.pieces(row["input_ids"]) for row in made.rows]
+            piece = self.maker.tokenizer.id_to_piece
+            pieces = [np.array([piece(one).encode() for one in row["input_ids"].tolist()], object) for row in made.rows]
             segments = _filled([row["segment_ids"] for row in made.rows], 0)
             lengths = np.array([len(row["input_ids"]) for row in made.rows], np.int32)
             return made.counts | {"input_ids": ids, "lengths": lengths, "pieces": _filled(pieces, b"", object),
@@ -219,7 +223,9 @@ class _Heads:
             return re.sub(r" ([.?!,])", r"\1", " ".join(pieces).replace(" ##", ""))
         if rules.kind == "sentencepiece":
             return re.sub(r"\A ", "", "".join(pieces).replace("▁", " "))
-        return b"".join(map(_bytes_of, pieces)).decode(errors="replace")
+        from tokenizers.decoders import ByteLevel
+
+        return ByteLevel().decode(pieces)
 
     def made(self, columns: Sequence[Sequence[str]], advance: Advance) -> _Made:
         """Returns the rows of columns of texts."""
@@ -258,9 +264,6 @@ class _Heads:
     def run(self, rows: Sequence[Row], advance: Advance) -> list[Row]:
         return self.model.run(rows, advance=advance)
 
-    def pieces(self, ids: np.ndarray) -> np.ndarray:
-        return np.array([self.maker.tokenizer.id_to_piece(one).encode() for one in ids.tolist()], object)
-
 
 class _Vectors(_Heads):
     """Signatures of embedders and encoders."""
@@ -283,29 +286,24 @@ class _Words(_Vectors):
     """Signatures of pre-trained models: vectors, and words for masks."""
 
     def table(self) -> dict[str, Signature]:
-        table = super().table()
-        if self.maker is None:
-            inputs = {"input_ids": _INTS, "lengths": COUNT, "masked_lm_positions": _INTS}
-            outputs = {"ids": (np.int32, (-1, -1, -1)), "probabilities": (np.float32, (-1, -1, -1))}
-            table["fill_mask"] = Signature(inputs, outputs, self._fill_positions)
-            if "order_logits" in self.about.outputs:
-                inputs = {"input_ids": _INTS, "lengths": COUNT, "segment_ids": _INTS}
-                table["sentence_order"] = Signature(inputs, _ORDER, self._order_of_ids)
+        has_texts = self.maker is not None
+        ids = {"input_ids": _INTS, "lengths": COUNT}
+        names = ("ids", "pieces", "probabilities", "texts") if has_texts else ("ids", "probabilities")
+        outputs = {name: (_BEST[name], (-1, -1, -1)) for name in names}
+        if has_texts:
+            fill = Signature({"text": TEXT}, outputs | _COUNTS, self._fill_text)
         else:
-            types = {"ids": np.int32, "pieces": np.object_, "probabilities": np.float32, "texts": np.object_}
-            outputs = {name: (dtype, (-1, -1, -1)) for name, dtype in types.items()} | _COUNTS
-            table["fill_mask"] = Signature({"text": TEXT}, outputs, self._fill_text)
-        if "order_logits" in self.about.outputs and self.maker is not None:
-            names = ("first", "second")
-            table["sentence_order"] = Signature(dict.fromkeys(names, TEXT), _ORDER, self._sentence_order)
+            fill = Signature(ids | {"masked_lm_positions": _INTS}, outputs, self._fill_positions)
+        table = super().table() | {"fill_mask": fill}
+        if "order_logits" in self.about.outputs:
+            inputs = dict.fromkeys(("first", "second"), TEXT) if has_texts else ids | {"segment_ids": _INTS}
+            table["sentence_order"] = Signature(inputs, _ORDER, self._order)
         return table
 
-    def _sentence_order(self, given: Arrays, advance: Advance) -> Arrays:
-        made = _Heads.made(self, [_strings(given[name]) for name in ("first", "second")], advance)
-        return {"probabilities": softmax(_stacked(self.run(made.rows, advance), "order_logits", (2,)))}
-
-    def _order_of_ids(self, given: Arrays, advance: Advance) -> Arrays:
-        return {"probabilities": softmax(_stacked(self.run(self.rows(given), advance), "order_logits", (2,)))}
+    def _order(self, given: Arrays, advance: Advance) -> Arrays:
+        by_ids = "input_ids" in given
+        rows = self.rows(given) if by_ids else _Heads.made(self, _columns(given, ("first", "second")), advance).rows
+        return {"probabilities": softmax(_stacked(self.run(rows, advance), "order_logits", (2,)))}
 
     def _best(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         shares = softmax(logits)
@@ -316,12 +314,7 @@ class _Words(_Vectors):
         rows = self.rows(given)
         for row, positions in zip(rows, given["masked_lm_positions"]):
             row["positions"] = np.clip(positions, 0, len(row["input_ids"]) - 1)
-        best = [self._best(one["logits"]) for one in self.run(rows, advance)]
-        shape = (-1, given["masked_lm_positions"].shape[1], self.limits.top_k)
-        return {
-            "ids": np.array([ids for ids, _ in best], np.int32).reshape(shape),
-            "probabilities": np.array([shares for _, shares in best], np.float32).reshape(shape),
-        }
+        return _filled_best([self._best(one["logits"]) for one in self.run(rows, advance)])
 
     def _masked(self, text: str) -> TextRows:
         try:
@@ -332,18 +325,15 @@ class _Words(_Vectors):
 
     def _fill_text(self, given: Arrays, advance: Advance) -> Arrays:
         made = self._counted(map(self._masked, _strings(given["text"])), advance)
-        found = [
-            (one["logits"], len(row.get("positions", ()))) for row, one in zip(made.rows, self.run(made.rows, advance))
-        ]
-        best = [self._best(logits[:count]) for logits, count in found]
-        texts = [_shaped([self.text_of(ids[i : i + 1]).encode() for i in range(ids.size)], shape)
-                 for ids, shape in ((ids.ravel(), ids.shape) for ids, _ in best)]  # fmt: skip
-        return made.counts | {
-            "ids": _filled([ids for ids, _ in best], 0),
-            "pieces": _filled([_shaped(self.pieces(ids.ravel()), ids.shape) for ids, _ in best], b"", object),
-            "probabilities": _filled([shares for _, shares in best], 0.0, np.float32),
-            "texts": _filled(texts, b"", object),
-        }
+        found = zip(made.rows, self.run(made.rows, advance))
+        best = [self._best(one["logits"][: len(row.get("positions", ()))]) for row, one in found]
+
+        def written(of: Callable[[int], str]) -> np.ndarray:
+            rows = [_shaped([of(one).encode() for one in ids.ravel().tolist()], ids.shape) for ids, _ in best]
+            return _filled(rows, b"", object)
+
+        texts = written(lambda one: self.text_of(np.array([one])))
+        return made.counts | _filled_best(best) | {"pieces": written(self.maker.tokenizer.id_to_piece), "texts": texts}
 
 
 class _Tags(_Heads):
@@ -390,13 +380,10 @@ class _Tags(_Heads):
 class _Choices(_Heads):
     """Signatures of multiple choice: a row for each choice."""
 
-    def table(self) -> dict[str, Signature]:
-        if self.maker is None:
-            return super().table()
+    def of_texts(self) -> dict[str, Signature]:
         texts = {"context": TEXT, "question": TEXT, "choices": (np.object_, (-1, self.limits.num_choices))}
         default = Signature(texts, self.outputs() | {"answer": TEXT} | _COUNTS, self._choose)
-        return {"serving_default": default, "tokenize": self.tokenized(("text",)), "decode": self.decoded(),
-                "ids": self.by_ids()}  # fmt: skip
+        return {"serving_default": default, "tokenize": self.tokenized(("text",))}
 
     def outputs(self) -> dict[str, Spec]:
         wide = (np.float32, (-1, self.limits.num_choices))
@@ -441,15 +428,13 @@ class _Choices(_Heads):
 class _Spans(_Heads):
     """Signatures of models that find answers in texts."""
 
-    def table(self) -> dict[str, Signature]:
-        if self.maker is None:
-            return super().table()
+    def of_texts(self) -> dict[str, Signature]:
         best = {"answers": _TEXTS, "ends": _INTS, "probabilities": _FLOATS, "scores": _FLOATS, "starts": _INTS}
         best = {name: (dtype, (-1, self.limits.top_k)) for name, (dtype, _) in best.items()}
         one = {"answer": TEXT, "end": COUNT, "no_answer_score": NUMBER, "score": NUMBER, "start": COUNT}
         asked = {"question": TEXT, "context": TEXT}
-        return {"serving_default": Signature(asked, best | one | _COUNTS, self._answer),
-                "tokenize": self.tokenized(("text",)), "decode": self.decoded(), "ids": self.by_ids()}  # fmt: skip
+        default = Signature(asked, best | one | _COUNTS, self._answer)
+        return {"serving_default": default, "tokenize": self.tokenized(("text",))}
 
     def outputs(self) -> dict[str, Spec]:
         count = self.answer.start_top * self.answer.end_top
@@ -493,9 +478,8 @@ class _Spans(_Heads):
         return float(min(score[0] for score, _ in scores)) - (best if scores[0][1] else 0.0)
 
     def _answer(self, given: Arrays, advance: Advance) -> Arrays:
-        columns = [_strings(given[name]) for name in ("question", "context")]
         found, counts, top_k = list[Arrays](), list[tuple[int, int, int]](), self.limits.top_k
-        for question, context in zip(*columns):
+        for question, context in zip(*_columns(given, ("question", "context"))):
             advance()
             windows = self.maker.windows([(question, context)])
             outputs = [span_outputs(self.answer, *one) for one in zip(windows.rows, self.run(windows.rows, advance))]
@@ -553,6 +537,10 @@ def _strings(values: np.ndarray) -> list[str]:
     return [value.decode(errors="replace") for value in values.tolist()]
 
 
+def _columns(given: Arrays, names: Sequence[str]) -> list[list[str]]:
+    return [_strings(given[name]) for name in names]
+
+
 def _feature(features: Any, name: str) -> str:
     if name not in features or not features[name].bytes_list.value:
         raise UserError(f"an example has no text '{name}'")
@@ -569,6 +557,11 @@ def _shaped(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array.reshape(shape)
 
 
+def _filled_best(best: Sequence[tuple[np.ndarray, np.ndarray]]) -> Arrays:
+    ids, shares = zip(*best)
+    return {"ids": _filled(ids, 0), "probabilities": _filled(shares, 0.0, np.float32)}
+
+
 def _filled(
     rows: Sequence[np.ndarray], fill: Any, dtype: type = np.int32, width: int = 0, shape: tuple[int, ...] = ()
 ) -> np.ndarray:
@@ -578,16 +571,3 @@ def _filled(
     for target, row in zip(filled, rows):
         target[: len(row)] = row
     return filled
-
-
-# Byte-level pieces write a byte that is no printed character as one from U+0100 on.
-_PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTES = {chr(byte): byte for byte in _PRINTED} | {
-    chr(0x100 + number): byte for number, byte in enumerate(byte for byte in range(256) if byte not in _PRINTED)
-}
-
-
-def _bytes_of(piece: str) -> bytes:
-    # Added tokens are written as they are.
-    known = all(character in _BYTES for character in piece)
-    return bytes(_BYTES[character] for character in piece) if known else piece.encode()

@@ -10,9 +10,8 @@ import numpy as np
 from serving.lite.description import Description
 from serving.lite.rows import Framer, Row
 from serving.lite.tokenizer import LiteTokenizer
-from tfrecords.answers.texts import no_mask
-from tfrecords.answers.truncation import Truncation
-from tfrecords.tokenizers.beginnings import tokenize_beginnings
+from tfrecords.answers.texts import Truncation, no_mask
+from tfrecords.tokenizers.by_library import tokenize_beginnings
 
 # Of a text that is cut at its beginning, so many for each token of a row are tokenized.
 _MOST_CHARACTERS = 64

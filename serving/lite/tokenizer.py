@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from serving.lite.description import TokenizerRules
+from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.by_library import (
     Blanks,
     SentencePieceLibrary,
@@ -25,19 +26,30 @@ class LiteTokenizer:
 
     def __init__(self, rules: TokenizerRules, content: bytes):
         self.rules = rules
+        try:
+            self._read(content)
+        except Exception as error:
+            # The library `tokenizers` raises nothing narrower.
+            raise UserError(f"'{rules.file}' cannot be read: {str(error)[:200]}; export the model again") from error
+
+    def _read(self, content: bytes) -> None:
         # A process loads one of the libraries: the other would cost it 10 MB.
-        if rules.kind == "sentencepiece":
+        if self.rules.kind == "sentencepiece":
             from sentencepiece import SentencePieceProcessor
 
             processor = SentencePieceProcessor(model_proto=content)
-            parts = {int(number): ids for number, ids in rules.parts.items()}
-            self._library = SentencePieceLibrary(processor, parts, Blanks(rules.no_blank_before, rules.last_blank))
+            parts = {int(number): ids for number, ids in self.rules.parts.items()}
+            blanks = Blanks(self.rules.no_blank_before, self.rules.last_blank)
+            self._library: Any = SentencePieceLibrary(processor, parts, blanks)
             self._piece = processor.id_to_piece
         else:
             from tokenizers import Tokenizer
 
             tokenizer = Tokenizer.from_str(content.decode())
-            self._library, self._piece = TokenizersLibrary(tokenizer, rules.kind == "wordpiece"), tokenizer.id_to_token
+            self._library, self._piece = (
+                TokenizersLibrary(tokenizer, self.rules.kind == "wordpiece"),
+                tokenizer.id_to_token,
+            )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rules, name)

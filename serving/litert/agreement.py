@@ -8,7 +8,7 @@ import numpy as np
 from albert_tf.loaded import Loaded
 from serving.exportable.samples import as_array, model_features
 from serving.lite.model import LiteModel
-from serving.litert.trial_lines import trial_lines
+from serving.litert.trial_lines import ordinary, trial_lines
 
 # Of so many answers one may have another label.
 _LABELS = 200
@@ -16,12 +16,12 @@ _LEAST_COSINE = 0.99
 
 
 def agrees(loaded: Loaded, version: Path) -> tuple[bool, str]:
-    """Returns whether answers to the trial lines are nearly those of the model, and a clause that says how near.
+    """Returns whether answers to ordinary trial lines are nearly those of the model, and a clause that says how near.
 
     At most one label in 200 is another, each vector's cosine is at least .99, and so is the correlation of numbers. A
     label is a class, a word's tag, an answer's text, a choice, or the likeliest word for a mask.
     """
-    model, lines = LiteModel(version), trial_lines(loaded.tokenizer)
+    model, lines = LiteModel(version), ordinary(loaded.tokenizer, trial_lines(loaded.tokenizer))
     kind, takes_pairs = model.description.answer.kind, model.description.answer.takes_pairs
     seconds = [*lines[1:], lines[0]]
     if kind == "vectors":

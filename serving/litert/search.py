@@ -1,7 +1,7 @@
 """The command `albert-tf search` with a LiteRT version as --model."""
 
-from albert_tf.embeddings.index_files import saved_source
-from albert_tf.search import SearchSettings, build_or_search, read_texts
+from albert_tf.embeddings.index import saved_source
+from albert_tf.search import SearchSettings, build_or_search, read_rows
 from serving.lite import LiteModel
 from tfrecords.base.script import run_main
 
@@ -9,7 +9,7 @@ from tfrecords.base.script import run_main
 def main(settings: SearchSettings) -> None:
     """Builds or searches an index."""
     model = settings.model or saved_source(settings.index_dir)
-    build_or_search(settings, read_texts(settings), lambda: LiteModel(model))
+    build_or_search(settings, read_rows(settings), lambda: LiteModel(model))
 
 
 def run() -> None:

@@ -10,8 +10,7 @@ import flatbuffers
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
-from serving.lite.metadata import NAME
-
+_NAME = "signature_defs_metadata"
 # Constants of a file begin at multiples of it.
 _ALIGNMENT = 16
 
@@ -57,7 +56,7 @@ def with_signatures(content: bytes, signatures: Mapping[str, bytes]) -> bytes:
     schema.BufferStart(builder)
     schema.BufferAddData(builder, data)
     buffers = vector([*tables(model.Buffers, model.BuffersLength()), schema.BufferEnd(builder)])
-    title = builder.CreateString(NAME.decode())
+    title = builder.CreateString(_NAME)
     schema.MetadataStart(builder)
     schema.MetadataAddName(builder, title)
     schema.MetadataAddBuffer(builder, model.BuffersLength())

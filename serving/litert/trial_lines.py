@@ -1,8 +1,9 @@
 """Lines on which an export's tokenizer is compared with ours: ten scripts, odd signs, and a tokenizer's own pieces."""
 
 # ruff: noqa: RUF001
+import itertools
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -54,6 +55,18 @@ def trial_lines(tokenizer: Tokenizer) -> list[str]:
         texts = [piece.removeprefix("##").replace("▁", " ").replace("Ġ", " ") for piece in pieces]
         lines.append(("" if len(lines) % 2 else " ").join(texts))
     return lines[:COUNT]
+
+
+def ordinary(tokenizer: Tokenizer, lines: Sequence[str]) -> list[str]:
+    """Returns the lines of words that the vocabulary has: at most two tokens a word, and none unknown.
+
+    What is spelt letter by letter is no text of a language that the model knows, and its answer is noise. If no line is
+    left, all are returned.
+    """
+    ids, splits = tokenizer.encode_batch(lines)
+    rows = [ids[start:end] for start, end in itertools.pairwise(splits)]
+    fits = [0 < len(row) <= 2 * len(line.split()) and tokenizer.unk_id not in row for line, row in zip(lines, rows)]
+    return [line for line, fit in zip(lines, fits) if fit] or list(lines)
 
 
 def _forms(sentence: str) -> Iterator[str]:

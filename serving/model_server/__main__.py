@@ -13,7 +13,8 @@ from importlib import metadata
 from serving.model_server import flags
 from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import limited_cores
-from tfrecords.base.script import leave_a_closed_pipe
+from tfrecords.base.script import command_name, leave_a_closed_pipe
+from tfrecords.base.settings import help_text
 
 _FAILED = 255
 # The release whose contract is kept, in the words and the form of the real server.
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
         print(f"{error}\n{flags.usage()}")
         return _FAILED
     if options.help or options.helpfull:
-        print(flags.full_help(options.helpfull))
+        print(help_text(flags.ServerOptions, command_name(flags.MODULE), flags.ABOUT, options.helpfull, switches=False))
         return 0
     if options.version:
         print(_version())
@@ -50,9 +51,9 @@ def main(arguments: list[str]) -> int:
 
 def _serve(options: flags.ServerOptions) -> int:
     server = None
-    # Whoever rotates the log sends it, also while the server starts.
+    # Whoever rotates the log sends it; a log that was moved is opened anew without it.
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: server and server.access_log.reopen())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # --help and bad flags answer without them.
     from serving.http_protocol import raise_file_limit
     from serving.model_server.server import ModelServer

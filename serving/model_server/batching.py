@@ -1,24 +1,158 @@
 """Joins the tensors of requests and splits the outputs, like TF Serving's batching_session.cc."""
 
+import collections
 import concurrent.futures
 import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from grpc import StatusCode
 
 from serving.model_server import telemetry
-from serving.model_server.batch_scheduler import BatchScheduler, Queue, WaitingRows
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
-from serving.model_server.versions.servable import Model
+from serving.model_server.versions.manager import Model
 from serving.wire.protos import BatchingParameters
+from tfrecords.base.errors import refuse
 from tfrecords.base.machine.cpu import cores
+
+
+@dataclass
+class WaitingRows:
+    """Rows of one request that wait for a batch; `done` receives the outputs or the error."""
+
+    inputs: Any
+    size: int
+    deadline: float | None = None
+    enqueued: float = field(default_factory=time.monotonic)
+    done: Future = field(default_factory=Future)
+
+
+@dataclass
+class WaitingBatch:
+    """Rows that run together."""
+
+    tasks: list[WaitingRows]
+    opened: float
+
+    @property
+    def size(self) -> int:
+        return sum(task.size for task in self.tasks)
+
+
+class Queue:
+    """The waiting batches of one kind of request; only the last takes more rows."""
+
+    def __init__(
+        self, scheduler: "BatchScheduler", process: Callable[[list[WaitingRows]], None], options: "BatchingOptions"
+    ):
+        self._scheduler, self._options, self.process = scheduler, options, process
+        self._batches: collections.deque[WaitingBatch] = collections.deque()
+        self.users = 0
+        with scheduler.changed:
+            scheduler.queues.append(self)
+
+    def close(self) -> None:
+        with self._scheduler.changed:
+            self._scheduler.queues.remove(self)
+
+    def submit(self, tasks: list[WaitingRows]) -> None:
+        """Enqueues all rows or none; raises StatusError UNAVAILABLE if the queue is full."""
+        with self._scheduler.changed:
+            # The first joins the open batch, each other is a new one.
+            groups: list[list[WaitingRows]] = [[]]
+            room = self._room() if self._batches else -1
+            for task in tasks:
+                if task.size > room:
+                    groups.append([])
+                    room = self._options.max_execution_batch_size
+                groups[-1].append(task)
+                room -= task.size
+            limit = self._options.max_enqueued_batches
+            if len(groups) - 1 > limit - len(self._batches):
+                raise StatusError(
+                    StatusCode.UNAVAILABLE,
+                    "The batch scheduling queue to which this task was submitted is full; currently "
+                    f"{len(self._batches)} batches enqueued and max_enqueued_batches is {limit}",
+                )
+            if groups[0]:
+                self._batches[-1].tasks += groups[0]
+            self._batches += [WaitingBatch(group, time.monotonic()) for group in groups[1:]]
+            # One thread for the batch that was open, one for each new one.
+            self._scheduler.changed.notify(len(groups))
+
+    def free_rows(self) -> int:
+        with self._scheduler.changed:
+            return self._room()
+
+    def _room(self) -> int:
+        return self._options.max_execution_batch_size - (self._batches[-1].size if self._batches else 0)
+
+    def ready_at(self) -> float | None:
+        """Returns when the first batch may run (time.monotonic), or None. Hold the scheduler's lock."""
+        if not self._batches:
+            return None
+        if len(self._batches) > 1 or self._room() <= 0:
+            return 0.0
+        return self._batches[0].opened + self._options.timeout
+
+    def take(self) -> WaitingBatch:
+        return self._batches.popleft()
+
+
+class BatchScheduler:
+    """Threads that serve the queues of all models in turn."""
+
+    def __init__(self, threads: int):
+        self.changed = threading.Condition()
+        self.queues: list[Queue] = []
+        self._turn = 0
+        self._stopped = False
+        self._threads = [threading.Thread(target=self._work, name=f"batch-{i}", daemon=True) for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        with self.changed:
+            self._stopped = True
+            self.changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                queue = self._wait_for_ready_queue()
+                if queue is None:
+                    return
+                batch = queue.take()
+            queue.process(batch.tasks)
+            # The batch holds requests and answers; an idle thread must not keep them alive.
+            del batch, queue
+
+    def _wait_for_ready_queue(self) -> Queue | None:
+        while not self._stopped:
+            now = time.monotonic()
+            soonest = None
+            for offset in range(len(self.queues)):
+                index = (self._turn + offset) % len(self.queues)
+                ready = self.queues[index].ready_at()
+                if ready is not None and ready <= now:
+                    self._turn = index + 1
+                    return self.queues[index]
+                if ready is not None:
+                    soonest = ready if soonest is None else min(soonest, ready)
+            self.changed.wait(None if soonest is None else soonest - now)
+        return None
+
 
 Feeds = Mapping[str, np.ndarray]
 _MAX_PADDED_RANK = 6
@@ -46,26 +180,19 @@ class BatchingOptions:
         self.max_execution_batch_size = largest if self.split_large else self.max_batch_size
 
     def check(self) -> None:
-        for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
-            if getattr(self, name) < 1:
-                raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
-        if self.timeout < 0:
-            raise invalid_argument(f"batch_timeout_micros must be non-negative; was {round(self.timeout * 1e6)}")
-        if self.max_execution_batch_size > self.max_batch_size:
-            raise invalid_argument(
-                "When enable_large_batch_splitting is true, max_batch_size must be greater than or equal to "
-                f"max_execution_batch_size; were {self.max_batch_size} and {self.max_execution_batch_size}"
-            )
-        sizes = self.allowed_batch_sizes
-        # Whatever max_execution_batch_size says: bundle_factory_util.cc compares with max_batch_size.
-        if sizes and sizes[-1] != self.max_batch_size:
-            raise invalid_argument(
-                f"Last entry in allowed_batch_sizes must match max_batch_size; last entry was {sizes[-1]}; "
-                f"expected {self.max_batch_size}"
-            )
-
-    def padded_size(self, size: int) -> int:
-        return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
+        sizes, most = self.allowed_batch_sizes, self.max_batch_size
+        last = sizes[-1] if sizes else most
+        positive = {name: getattr(self, name) for name in ("max_batch_size", "max_execution_batch_size",
+                                                           "max_enqueued_batches")}  # fmt: skip
+        refuse({f"{name} must be positive; was {value}": value < 1 for name, value in positive.items()} | {
+            f"batch_timeout_micros must be non-negative; was {round(self.timeout * 1e6)}": self.timeout < 0,
+            "When enable_large_batch_splitting is true, max_batch_size must be greater than or equal to "
+            f"max_execution_batch_size; were {most} and {self.max_execution_batch_size}":
+                self.max_execution_batch_size > most,
+            # Whatever max_execution_batch_size says: bundle_factory_util.cc compares with max_batch_size.
+            f"Last entry in allowed_batch_sizes must match max_batch_size; last entry was {last}; expected {most}":
+                last != most,
+        }, invalid_argument)  # fmt: skip
 
 
 class BatchingRunner:
@@ -111,21 +238,18 @@ class BatchingRunner:
             self._scheduler = shared
 
     def _checked_size(self, feeds: Feeds) -> int:
-        if not feeds:
-            raise invalid_argument("Batching Run() must have at least one input tensor")
-        sizes = set()
+        refuse({
+            "Batching Run() must have at least one input tensor": not feeds,
+            "Batching Run() input tensors must have at least one dimension": not all(map(np.ndim, feeds.values())),
+        }, invalid_argument)  # fmt: skip
+        sizes = {len(value) for value in feeds.values()}
+        size, most = max(sizes), self._options.max_batch_size
         for value in feeds.values():
-            if np.ndim(value) == 0:
-                raise invalid_argument("Batching Run() input tensors must have at least one dimension")
-            sizes.add(len(value))
             telemetry.INPUT_BATCH_SIZE.observe(len(value))
-        if len(sizes) > 1:
-            raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
-        (size,) = sizes
-        if size > self._options.max_batch_size:
-            raise invalid_argument(
-                f"Task size {size} is larger than maximum input batch size {self._options.max_batch_size}"
-            )
+        refuse({
+            "Batching Run() input tensors must have equal 0th-dimension size": len(sizes) > 1,
+            f"Task size {size} is larger than maximum input batch size {most}": size > most,
+        }, invalid_argument)  # fmt: skip
         return size
 
     def _parts(self, feeds: Feeds, size: int, queue: Queue) -> list[tuple[Feeds, int]]:
@@ -183,7 +307,7 @@ class BatchingRunner:
             raise StatusError(StatusCode.RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
         timeout = None if None in deadlines else max(deadlines) - now
         size = sum(task.size for task in tasks)
-        padded = self._options.padded_size(size)
+        padded = next((allowed for allowed in self._options.allowed_batch_sizes if allowed >= size), size)
         telemetry.PADDING_SIZE.labels(str(padded)).observe(padded - size)
         telemetry.PROCESSED_BATCH_SIZE.observe(padded)
         merged = {name: self._merged(name, [task.inputs[name] for task in tasks], padded - size)

@@ -12,6 +12,7 @@ from grpc import StatusCode
 from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import ModelConfig, ModelServerConfig, SSLConfig
+from tfrecords.base.errors import refuse
 from tfrecords.base.files import read_limited
 
 M = TypeVar("M", bound=Message)
@@ -67,31 +68,22 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
         raise StatusError(StatusCode.UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
     models: dict[str, ModelConfig] = {}
     for model in config.model_config_list.config:
-        if model.name in models:
-            raise invalid_argument(f"Illegal to list model {model.name} multiple times in config list")
+        refuse({f"Illegal to list model {model.name} multiple times in config list": model.name in models},
+               invalid_argument)  # fmt: skip
         models[model.name] = model
-    for model in models.values():
-        if not model.name:
-            raise invalid_argument(f"The model at {model.base_path} has no name, so no request could ask it: give name")
-        platform = _platform_of(model)
-        if "://" in model.base_path:
-            raise invalid_argument(
-                f"The base path of model {model.name} is {model.base_path}, and this server reads folders alone; copy "
-                "it to one, or mount it"
-            )
-        if not model.base_path.startswith("/"):
-            raise invalid_argument(
-                f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
-            )
-        if "\0" in model.base_path:
-            raise invalid_argument(f"The base path of model {model.name} holds a NUL character: {model.base_path!r}")
-        if model.name in old and _platform_of(old[model.name]) != platform:
-            raise invalid_argument(
-                f"Illegal to change a model's platform. For model {model.name} platform was "
-                f"{_platform_of(old[model.name])} and new platform requested is {platform}"
-            )
-        if platform != _PLATFORM:
-            raise invalid_argument(f"Model {model.name} requests unsupported platform {platform}")
+    for name, model in models.items():
+        path, platform = model.base_path, _platform_of(model)
+        before = _platform_of(old.get(name, model))
+        refuse({
+            f"The model at {path} has no name, so no request could ask it: give name": not name,
+            f"The base path of model {name} is {path}, and this server reads folders alone; copy it to one, or mount "
+            "it": "://" in path,
+            f"Expected model {name} to have an absolute path or URI; got base_path()={path}": not path.startswith("/"),
+            f"The base path of model {name} holds a NUL character: {path!r}": "\0" in path,
+            f"Illegal to change a model's platform. For model {name} platform was {before} and new platform requested "
+            f"is {platform}": before != platform,
+            f"Model {name} requests unsupported platform {platform}": platform != _PLATFORM,
+        }, invalid_argument)  # fmt: skip
     return models
 
 

@@ -21,8 +21,7 @@ from serving.model_server.flags import ServerOptions
 from serving.model_server.prediction import CLASSIFY, REGRESS, infer, multi_inference, predict
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.versions import litert
-from serving.model_server.versions.manager import Manager, Version
-from serving.model_server.versions.servable import Model, Servable
+from serving.model_server.versions.manager import Manager, Model, Servable, Version
 from serving.model_server.versions.source import StoragePathSource
 from serving.wire.protos import ModelConfig, ModelServerConfig, ModelSpec, PredictionLog
 from tfrecords.base.machine.cpu import cores
@@ -181,13 +180,14 @@ class ServerCore:
         if (folder / description.FILE).exists() and (options.prefer_tflite_model or not is_saved_model):
             return litert.LiteVersion(path)
         if options.prefer_tflite_model and (folder / description.MODEL_FILE).is_file():
-            return litert.TfLiteModel(path, options.num_tflite_pools * options.num_tflite_interpreters_per_pool)
+            message = f"{path} has no {description.FILE}: of LiteRT, this server answers what serving.export writes"
+            raise StatusError(StatusCode.UNIMPLEMENTED, f"{message}; leave out --prefer_tflite_model")
         return _saved_models(path).SavedModel(path, options)
 
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = self._read(path)
-        telemetry.add_model(name)
+        telemetry.served.add(name)
         try:
             runner = self._batching.wrapped(model, path)
             servable = Servable(name, version, runner, self.options.enable_signature_method_name_check)

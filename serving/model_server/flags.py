@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.help_text import help_text
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import command_name
 from tfrecords.base.settings import CheckedSettings, setting
@@ -19,9 +18,9 @@ OPEN_PORTS = ("", "grpc", "rest", "grpc,rest")
 OPEN_PORTS_HELP = "ports (grpc, rest or grpc,rest) to open on --bind_address without keys in spite of"
 # Flags of the real server that are accepted, and have no effect here.
 _WITHOUT_EFFECT = {
-    "enable_profiler", "flush_filesystem_caches", "platform_config_file", "skip_initialize_tpu",
-    "remove_unused_fields_from_bundle_metagraph", "thread_pool_factory_config_file", "xla_cpu_compilation_enabled",
-    "xla_gpu_compilation_enabled",
+    "enable_profiler", "flush_filesystem_caches", "num_tflite_interpreters_per_pool", "num_tflite_pools",
+    "platform_config_file", "skip_initialize_tpu", "remove_unused_fields_from_bundle_metagraph",
+    "thread_pool_factory_config_file", "xla_cpu_compilation_enabled", "xla_gpu_compilation_enabled",
 }  # fmt: skip
 
 
@@ -92,9 +91,7 @@ class ServerOptions(CheckedSettings):
     monitoring_config_file: str = setting("", help="Text-format MonitoringConfig: Prometheus metrics on the REST port")
     ssl_config_file: str = setting("", help="Text-format SSLConfig (PEM texts) for the gRPC port")
     use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port; not supported here")
-    prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite if it exists")
-    num_tflite_pools: int = setting(cores(), help="Pools of TensorFlow Lite interpreters, per model")
-    num_tflite_interpreters_per_pool: int = setting(1, help="Interpreters in each such pool")
+    prefer_tflite_model: bool = setting(False, help="Serve a version's LiteRT file, where it has a SavedModel, too")
     enable_signature_method_name_check: bool = setting(
         False, help="Refuse signatures whose method is not TF Serving's own"
     )
@@ -193,8 +190,8 @@ def _value(field: dataclasses.Field, text: str) -> Any:
 
 _KINDS = {int: "a whole number", float: "a number"}
 
-_MODULE = "serving.model_server"
-_ABOUT = f"""\
+MODULE = "serving.model_server"
+ABOUT = f"""\
 Serves exported models over gRPC and REST, with the flags and the answers of tensorflow_model_server.
 
 It runs on the pip-installed TensorFlow. Use it for development, tests, demonstrations and small loads on one machine.
@@ -202,18 +199,13 @@ In production run the real tensorflow_model_server with the same flags. Unlike t
 on the loopback address unless --bind_address is given, has no profiler service and no remote file systems, and
 answers from Python, which costs a fraction of a millisecond per request.
 
-python -m {_MODULE} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
-python -m {_MODULE} --model_config_file=models.config --gateway_port=8080"""
+python -m {MODULE} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
+python -m {MODULE} --model_config_file=models.config --gateway_port=8080"""
 
 
 def usage(wrong: str = "") -> str:
     """Returns a usage line, with the flag most similar to `wrong`."""
     near = difflib.get_close_matches(wrong.lstrip("-").partition("=")[0], _FIELDS, n=1)
     advice = f"did you mean --{near[0]}? " if near else ""
-    line = f"usage: {command_name(_MODULE)} --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]"
+    line = f"usage: {command_name(MODULE)} --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]"
     return f"{line} ({advice}--help lists the flags)"
-
-
-def full_help(full: bool) -> str:
-    """Text of --help, or of --helpfull."""
-    return help_text(ServerOptions, command_name(_MODULE), _ABOUT, full, switches=False)

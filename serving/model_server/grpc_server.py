@@ -254,7 +254,9 @@ class GrpcServer:
         try:
             request = method.request_type.FromString(payload)
             spec = model_spec(request)
-            found = method.call(self._core, request, _timeout(context))
+            left = context.time_remaining()
+            left = None if left is None or left > _NO_DEADLINE else left
+            found = method.call(self._core, request, left)
             answer = found if isinstance(found, bytes) else found.SerializeToString()
         except DecodeError:
             error = StatusError(StatusCode.INTERNAL, "Failed to parse the request message")
@@ -263,18 +265,11 @@ class GrpcServer:
             if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s failed", method.name)
         status = error.code.name if error else "OK"
-        seconds = time.perf_counter() - begin
-        if method.is_inference:
-            telemetry.record_request(spec.name, method.name, "GRPC", status, seconds)
+        seconds, api = time.perf_counter() - begin, method.name if method.is_inference else None
         own = accepted(next((str(one.value) for one in context.invocation_metadata() if one.key == HEADER), None))
         context.set_trailing_metadata(((HEADER, own),))
-        self._access_log.add("GRPC", method.name, spec, status, seconds, own)
+        self._access_log.add("GRPC", api, method.name, spec, status, seconds, own)
         return answer, error
-
-
-def _timeout(context: grpc.ServicerContext) -> float | None:
-    remaining = context.time_remaining()
-    return None if remaining is None or remaining > _NO_DEADLINE else remaining
 
 
 def _channel_arguments(text: str) -> list[tuple[str, Any]]:

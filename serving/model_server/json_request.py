@@ -150,84 +150,65 @@ def _shown(value: Any) -> str:
 
 def predict_inputs(document: dict[str, Any], infos: TensorInfos) -> tuple[dict[str, np.ndarray], bool]:
     """Returns arrays by input alias, and whether the body is in row format ("instances")."""
-    if "instances" in document and "inputs" in document:
-        raise _format_error(
-            document, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
-        )
-    if "instances" in document:
-        instances = document["instances"]
-        if type(instances) is not list:
-            raise _format_error(document, "Expecting 'instances' to be an list/array")
-        if not instances:
-            raise _format_error(document, "No values in 'instances' array")
-        return _row_inputs(instances, infos), True
-    if "inputs" in document:
+    rows = document.get("instances")
+    if "inputs" in document and "instances" in document:
+        complaint = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
+    elif "inputs" in document:
         return _column_inputs(document["inputs"], infos), False
-    raise invalid_argument("Missing 'inputs' or 'instances' key")
+    elif "instances" not in document:
+        raise invalid_argument("Missing 'inputs' or 'instances' key")
+    elif rows and type(rows) is list:
+        return _row_inputs(rows, infos), True
+    else:
+        complaint = "No values in 'instances' array" if rows == [] else "Expecting 'instances' to be an list/array"
+    raise _format_error(document, complaint)
 
 
-def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
-    if type(instances[0]) is not dict and len(infos) > 1:
-        raise invalid_argument(
-            "instances is a plain list, but expecting list of objects as multiple "
-            "input tensors required as per tensorinfo_map"
-        )
-    objects = _is_plain_object(instances[0])
-    if objects and not all(_is_plain_object(row) and row.keys() == infos.keys() for row in instances):
-        _check_rows(instances, infos, objects)
-    columns = {name: [row[name] for row in instances] for name in infos} if objects else {min(infos): instances}
+def _row_inputs(rows: list, infos: TensorInfos) -> dict[str, np.ndarray]:
+    only = min(infos)
+    if type(rows[0]) is not dict and len(infos) > 1:
+        raise _needs_names("instances is a plain list, but expecting list of objects")
+    objects, said = _is_plain_object(rows[0]), ""
     try:
-        return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
-    except StatusError:
-        _check_rows(instances, infos, objects)
-        raise
+        columns = {name: [row[name] for row in rows] for name in infos} if objects else {only: rows}
+        if not objects or all(_is_plain_object(row) and len(row) == len(infos) for row in rows):
+            return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
+    except (StatusError, KeyError, TypeError) as error:
+        said = str(error)
+    raise invalid_argument(next(_wrong_rows(rows, infos, objects), said))
 
 
-def _check_rows(instances: list, infos: TensorInfos, objects: bool) -> None:
-    """Raises the error of the first wrong row."""
+def _wrong_rows(rows: list, infos: TensorInfos, objects: bool) -> Iterator[str]:
+    """Yields a sentence on the first wrong row; what follows it means nothing."""
     shapes: dict[str, list[int]] = {}
-    for index, row in enumerate(instances):
+    expected, got = ("object", "list") if objects else ("value/list", "object")
+    for index, row in enumerate(rows):
+        this = f"Failed to process element: {index} of 'instances' list."
         if objects != _is_plain_object(row):
-            expected, got = ("object", "list") if objects else ("value/list", "object")
-            raise invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
-        for name, value in row.items() if objects else ((min(infos), row),):
-            try:
-                if name not in infos:
-                    raise invalid_argument(f"JSON object: does not have named input: {name}")
-                shape, leaves = _flattened(name, value)
-                _array(leaves, infos[name].dtype)
-                if shape != (expected := shapes.setdefault(name, shape)):
-                    size = math.prod(expected)
-                    complaint = f"tensor size: {size} but got: {len(leaves)}"
-                    if size == len(leaves):
-                        complaint = f"shape {expected} but got: {shape}".replace(", ", ",")
-                    raise invalid_argument(f"Expecting {complaint}")
-            except StatusError as error:
-                key = f" key: {name}" if objects else ""
-                raise invalid_argument(
-                    f"Failed to process element: {index}{key} of 'instances' list. Error: {error}"
-                ) from None
+            yield f"Expecting {expected} but got {got} at item {index} of input list"
         if objects and row.keys() != infos.keys():
-            raise invalid_argument(
-                f"Failed to process element: {index} of 'instances' list. JSON object: {_shown(row)} "
-                f"keys must be equal to: {','.join(sorted(infos))}"
-            )
+            yield f"{this} JSON object: {_shown(row)} keys must be equal to: {','.join(sorted(infos))}"
+        for name, value in row.items() if objects else [(min(infos), row)]:
+            try:
+                shape = list(_dense(name, value, infos[name].dtype).shape)
+            except StatusError as error:
+                yield f"{this} Error: {error}"
+            if shape != (first := shapes.setdefault(name, shape)):
+                yield f"{this} Expecting shape {first} but got: {shape}".replace(", ", ",")
+
+
+def _needs_names(complaint: str) -> StatusError:
+    return invalid_argument(f"{complaint} as multiple input tensors required as per tensorinfo_map")
 
 
 def _column_inputs(value: Any, infos: TensorInfos) -> dict[str, np.ndarray]:
     if not _is_plain_object(value):
         if len(infos) > 1:
-            raise invalid_argument(
-                "inputs is a plain value/list, but expecting an object as multiple "
-                "input tensors required as per tensorinfo_map"
-            )
+            raise _needs_names("inputs is a plain value/list, but expecting an object")
         value = {min(infos): value}
-    result = {}
-    for name, info in sorted(infos.items()):
-        if name not in value:
-            raise invalid_argument(f"Missing named input: {name} in 'inputs' object.")
-        result[name] = _dense(name, value[name], info.dtype)
-    return result
+    if missing := sorted(infos.keys() - value.keys()):
+        raise invalid_argument(f"Missing named input: {missing[0]} in 'inputs' object.")
+    return {name: _dense(name, value[name], info.dtype) for name, info in infos.items()}
 
 
 def _dense(name: str, value: Any, dtype: int) -> np.ndarray:
@@ -303,13 +284,9 @@ def examples_input(document: dict[str, Any]) -> Input:
     if "context" in document:
         target = result.example_list_with_context
         _fill_example(document["context"], target.context)
-    if "examples" not in document:
-        raise _format_error(document, "When method is classify, key 'examples' is expected and was not found")
-    examples = document["examples"]
-    if type(examples) is not list:
-        raise _format_error(document, "Expecting 'examples' value to be an list/array")
-    if not examples:
-        raise _format_error(document, "'examples' value is an empty array")
+    examples = document.get("examples")
+    if type(examples) is not list or not examples:
+        raise _format_error(document, "Expecting 'examples' value to be an list/array, and not an empty one")
     for example in examples:
         _fill_example(example, target.examples.add())
     return result
@@ -328,19 +305,20 @@ def _fill_example(value: Any, example: Example) -> None:
             _add_to_feature(name, leaf, feature)
 
 
+_FEATURES = {str: "bytes_list", dict: "bytes_list", float: "float_list", int: "int64_list", bool: "int64_list"}
+
+
 def _add_to_feature(name: str, value: Any, feature: Feature) -> None:
-    if type(value) is str or _is_base64(value):
-        kind, value = "bytes_list", _as_bytes(value)
-    elif type(value) in (bool, int, float):
-        kind = "float_list" if type(value) is float else "int64_list"
+    kind = _FEATURES.get(type(value))
+    present = feature.WhichOneof("kind") or kind
+    if kind is None:
+        complaint = f"{name} has element with unexpected JSON type: {_json_type(value)}"
+    elif present != kind:
+        complaint = f"{name} has an element of another type than {present.removesuffix('_list')}"
     else:
-        raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {_json_type(value)}")
-    present = feature.WhichOneof("kind")
-    if present not in (None, kind):
-        raise invalid_argument(
-            f"Unexpected element type in feature: {name} expecting type: {present.removesuffix('_list')}"
-        )
-    try:
-        getattr(feature, kind).value.append(value)
-    except ValueError:
-        raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.") from None
+        try:
+            getattr(feature, kind).value.append(_as_bytes(value) if kind == "bytes_list" else value)
+            return
+        except ValueError:
+            complaint = f"{name} has uint64 element. Only int64 is supported."
+    raise invalid_argument(f"Feature: {complaint}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ from grpc import StatusCode
 from serving.client.tasks import counts_in
 from serving.model_server import telemetry
 from serving.model_server.status import StatusError, invalid_argument
-from serving.model_server.versions.servable import Servable
+from serving.model_server.versions.manager import Servable
 from serving.wire.protos import (
     DATA_TYPES,
     ClassificationResult,
@@ -23,6 +24,7 @@ from serving.wire.protos import (
     TensorProto,
 )
 from serving.wire.tensors import DT_FLOAT, DT_INT32, DT_STRING, to_numpy, type_number
+from tfrecords.base.errors import refuse
 
 DEFAULT_SIGNATURE = "serving_default"
 PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress"))
@@ -131,28 +133,36 @@ def infer(
     servable: Servable, method: str, signature_name: str, examples: Input, timeout: float | None = None
 ) -> ClassificationResult | RegressionResult:
     """Returns labels and scores of each example for CLASSIFY, a value for REGRESS; `timeout` in seconds."""
-    head = _HEADS[method]
-    signature = _signature(servable, signature_name, "No signature was found with the name")
-    tensor, fetches = head.plan(signature, servable.check_method)
-    values, count = _run(servable, head.api, examples, [tensor], fetches.values(), timeout)
-    return head.result({alias: values[name] for alias, name in fetches.items()}, count)
+    asked = {signature_name or DEFAULT_SIGNATURE: method}
+    complaint = "No signature was found with the name"
+    ((_, result),) = _results(servable, _HEADS[method].api, asked, examples, timeout, complaint)
+    return result
 
 
 def multi_inference(
     servable: Servable, request: MultiInferenceRequest, timeout: float | None = None
 ) -> MultiInferenceResponse:
     """Runs classify and regress signatures on the same examples, in one run of the graph."""
-    plans = _task_plans(servable, request)
-    tensors = {tensor for tensor, _ in plans}
-    fetches = {name for _, names in plans for name in names.values()}
-    values, count = _run(servable, "MultiInference", request.input, tensors, sorted(fetches), timeout)
+    methods: dict[str, str] = {}
+    for task in request.tasks:
+        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+        complaint = ""
+        if not task.model_spec.name:
+            complaint = "Found ModelSpec with an empty model name."
+        elif task.model_spec.name != request.tasks[0].model_spec.name:
+            complaint = "All ModelSpecs in a MultiInferenceRequest must access the same model name."
+        elif name in methods:
+            complaint = f"Duplicate evaluation of signature: {name}"
+        if complaint:
+            raise invalid_argument(complaint)
+        methods[name] = task.method_name
+    complaint = "Requested signature not found in model graph"
+    found = _results(servable, "MultiInference", methods, request.input, timeout, complaint)
     response = MultiInferenceResponse()
-    for task, (_, names) in zip(request.tasks, plans, strict=True):
-        head = _HEADS[task.method_name]
-        result = response.results.add()
-        found = head.result({alias: values[name] for alias, name in names.items()}, count)
-        getattr(result, head.field).CopyFrom(found)
-        fill_spec(result.model_spec, servable, task.model_spec)
+    for task, (head, result) in zip(request.tasks, found, strict=True):
+        answer = response.results.add()
+        getattr(answer, head.field).CopyFrom(result)
+        fill_spec(answer.model_spec, servable, task.model_spec)
     return response
 
 
@@ -162,43 +172,27 @@ def fill_spec(answer: ModelSpec, servable: Servable, asked: ModelSpec) -> None:
     answer.signature_name = asked.signature_name or DEFAULT_SIGNATURE
 
 
-def _task_plans(servable: Servable, request: MultiInferenceRequest) -> list[tuple[str, dict[str, str]]]:
-    plans: dict[str, tuple[str, dict[str, str]]] = {}
-    for task in request.tasks:
-        if not task.model_spec.name:
-            raise invalid_argument("Found ModelSpec with an empty model name.")
-        if task.model_spec.name != request.tasks[0].model_spec.name:
-            raise invalid_argument("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
-        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
-        if name in plans:
-            raise invalid_argument(f"Duplicate evaluation of signature: {name}")
-        signature = _signature(servable, name, "Requested signature not found in model graph")
-        if task.method_name not in _HEADS:
-            raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
-        plans[name] = _HEADS[task.method_name].plan(signature, servable.check_method)
-    return list(plans.values())
-
-
-def _signature(servable: Servable, name: str, complaint: str) -> SignatureDef:
-    name = name or DEFAULT_SIGNATURE
-    if name not in servable.signatures:
-        raise invalid_argument(f"{complaint}: {name}")
-    return servable.signatures[name]
-
-
-def _run(
-    servable: Servable,
-    api: str,
-    examples: Input,
-    tensors: Iterable[str],
-    fetches: Sequence[str],
-    timeout: float | None,
-) -> tuple[Outputs, int]:
+def _results(
+    servable: Servable, api: str, methods: Mapping[str, str], examples: Input, timeout: float | None, complaint: str
+) -> list[tuple["_Head", Any]]:
+    """Returns the results of signatures by their methods; `complaint` is of a signature that is not there."""
+    plans = []
+    for name, method in methods.items():
+        if name not in servable.signatures:
+            raise invalid_argument(f"{complaint}: {name}")
+        if method not in _HEADS:
+            raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported signature method_name: {method}")
+        plans.append((_HEADS[method], *_HEADS[method].plan(servable.signatures[name], servable.check_method)))
     serialized = _serialized_examples(examples)
-    values = servable.run(api, dict.fromkeys(tensors, serialized), fetches, timeout)
+    feeds = dict.fromkeys((tensor for _, tensor, _ in plans), serialized)
+    fetches = sorted({name for *_, names in plans for name in names.values()})
+    values = dict(zip(fetches, servable.run(api, feeds, fetches, timeout), strict=True))
     telemetry.REQUEST_EXAMPLE_COUNTS.labels(servable.name).observe(len(serialized))
     telemetry.REQUEST_EXAMPLE_COUNT_TOTAL.labels(servable.name).inc(len(serialized))
-    return dict(zip(fetches, values, strict=True)), len(serialized)
+    return [
+        (head, head.result({alias: values[name] for alias, name in names.items()}, len(serialized)))
+        for head, _, names in plans
+    ]
 
 
 def _serialized_examples(examples: Input) -> np.ndarray:
@@ -234,25 +228,22 @@ def _classification(values: Outputs, count: int) -> ClassificationResult:
 
 def _checked_matrix(value: np.ndarray, alias: str, dtype: int, count: int) -> np.ndarray:
     value = np.asarray(value)
-    if value.ndim != 2:
-        raise invalid_argument(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(value)}")
-    if type_number(value.dtype) != dtype:
-        raise invalid_argument(f"Expected {alias} Tensor of {DATA_TYPES[dtype]}. Got: {_enum_name(value)}")
-    if len(value) != count:
-        raise invalid_argument(f"Expected {alias} output batch size of {count}. Got: {len(value)}")
+    refuse({
+        f"Expected Tensor shape: [batch_size num_classes] but got {_shape(value)}": value.ndim != 2,
+        f"Expected {alias} Tensor of {DATA_TYPES[dtype]}. Got: {_enum_name(value)}": type_number(value.dtype) != dtype,
+        f"Expected {alias} output batch size of {count}. Got: {_rows(value)}": _rows(value) != count,
+    }, invalid_argument)  # fmt: skip
     return value
 
 
 def _regression(values: Outputs, count: int) -> RegressionResult:
     value = np.asarray(values[_OUTPUTS])
-    if not (value.ndim == 1 or (value.ndim == 2 and value.shape[1] == 1)):
-        raise invalid_argument(
-            f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(value)}"
-        )
-    if len(value) != count:
-        raise invalid_argument(f"Input batch size did not match output batch size: {count} vs. {len(value)}")
-    if type_number(value.dtype) != DT_FLOAT:
-        raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(value)}")
+    refuse({
+        f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(value)}":
+            value.ndim not in (1, 2) or value.shape[1:] not in ((), (1,)),
+        f"Input batch size did not match output batch size: {count} vs. {_rows(value)}": _rows(value) != count,
+        f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(value)}": type_number(value.dtype) != DT_FLOAT,
+    }, invalid_argument)  # fmt: skip
     result = RegressionResult()
     for number in value.reshape(-1).tolist():
         result.regressions.add(value=number)
@@ -273,23 +264,21 @@ class _Head:
     def plan(self, signature: SignatureDef, check_method: bool) -> tuple[str, dict[str, str]]:
         """Returns the name of the input tensor, and those of the outputs by their aliases."""
         method = f"tensorflow/serving/{self.api.lower()}"
-        if check_method and signature.method_name != method:
-            raise invalid_argument(
-                f"Expected {self.kind} signature method_name to be {method}. Was: {signature.method_name}"
-            )
-        if len(signature.inputs) != 1:
-            raise invalid_argument("Expected one input Tensor.")
-        if not 1 <= len(signature.outputs) <= len(self.outputs):
-            expected = "one or two output Tensors" if len(self.outputs) > 1 else "one output Tensor"
-            raise invalid_argument(f"Expected {expected}, found {len(signature.outputs)}")
+        expected = "one or two output Tensors" if len(self.outputs) > 1 else "one output Tensor"
+        count = len(signature.outputs)
+        refuse({
+            f"Expected {self.kind} signature method_name to be {method}. Was: {signature.method_name}":
+                check_method and signature.method_name != method,
+            "Expected one input Tensor.": len(signature.inputs) != 1,
+            f"Expected {expected}, found {count}": not 1 <= count <= len(self.outputs),
+        }, invalid_argument)  # fmt: skip
         if _INPUTS not in signature.inputs:
             raise invalid_argument(f"No {self.kind} inputs found in SignatureDef: {signature}")
         fetches = {alias: signature.outputs[alias].name for alias in self.outputs if alias in signature.outputs}
         if not fetches:
-            wanted = " or ".join(f'"{alias}"' for alias in self.outputs)
+            names = " or ".join(f'"{alias}"' for alias in self.outputs)
             raise invalid_argument(
-                f"Expected {self.kind} signature outputs to contain at least one of {wanted}. "
-                f"Signature was: {signature}"
+                f"Expected {self.kind} signature outputs to contain at least one of {names}. Signature was: {signature}"
             )
         return signature.inputs[_INPUTS].name, fetches
 
@@ -302,6 +291,10 @@ _HEADS = {
 
 def _shape(value: np.ndarray) -> str:
     return "[" + ",".join(map(str, value.shape)) + "]"
+
+
+def _rows(value: np.ndarray) -> int:
+    return len(value) if value.ndim else 0
 
 
 def _enum_name(value: np.ndarray) -> str:

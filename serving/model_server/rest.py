@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from grpc import StatusCode
 
-from serving.http_protocol import LongBody, listen, make_server, read_body
+from serving.http_protocol import HttpServer, Refusal, read_body
 from serving.model_server import json_request, json_response, telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.grpc_server import get_model_metadata, get_model_status
@@ -28,7 +28,7 @@ from serving.wire.request_id import HEADER, accepted
 from tfrecords.base.machine.processes import without_collections
 
 _LOG = logging.getLogger(__name__)
-_SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
+_SELECTION = r"(?:(?:/versions/0*(\d+))|(?:/labels/([^/:]+)))?"
 _API_PATH = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 _PREDICTION_PATH = re.compile(rf"/v1/models/([^/:]+){_SELECTION}:(classify|regress|predict)", re.IGNORECASE | re.ASCII)
 _STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))?", re.IGNORECASE | re.ASCII)
@@ -107,14 +107,17 @@ class RestApi:
         limit = self._core.options.rest_api_timeout_in_ms / 1000
         # As in the C++ server's RunOptions, 0 is no limit.
         deadline = begin + limit if limit > 0 else math.inf
-        code, spec, method, counted = StatusCode.OK, ModelSpec(), "", False
+        code, spec, method, api = StatusCode.OK, ModelSpec(), "", None
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
                 raise invalid_argument(f"Malformed request: {verb} {path}")
-            if match[2] and not _is_int64(match[2]):
+            # Python refuses to read thousands of digits.
+            if match[2] and (len(match[2]) > _INT64_DIGITS or int(match[2]) > _INT64_MAX):
                 return Response(400)
-            spec, method, counted = _model_spec(match), match[4] or "", True
+            spec, method = _model_spec(match), match[4] or ""
+            # Like the real server, this also counts status and metadata requests, without an API name.
+            api = method if verb == "POST" else ""
             answer = Response(200, self._dispatch(verb, path, spec, method, body, deadline))
         except Exception as failure:
             error = as_status_error(failure)
@@ -122,13 +125,9 @@ class RestApi:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
             answer = Response(HTTP_STATUS.get(code, 500), json_response.error(error.message))
-        seconds = time.monotonic() - begin
-        if counted:
-            # Like the real server, this also counts status and metadata requests, without an API name.
-            telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
-        own = accepted(headers.get(HEADER))
+        seconds, own = time.monotonic() - begin, accepted(headers.get(HEADER))
         answer.headers[HEADER] = own
-        self._access_log.add("REST", f"{verb} {path}", spec, code.name, seconds, own)
+        self._access_log.add("REST", api, f"{verb} {path}", spec, code.name, seconds, own)
         return answer
 
     def _dispatch(self, verb: str, path: str, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
@@ -149,25 +148,20 @@ class RestApi:
 
     def _predict(self, spec: ModelSpec, body: bytes, deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
-            servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
+            with self._turn(len(body), deadline):
+                values = json_request.parse_object(body, deadline)
+                name = json_request.signature_name(values) or DEFAULT_SIGNATURE
+                servable = stack.enter_context(self._core.use(spec))
+                if name not in servable.signatures:
+                    raise invalid_argument(f'Serving signature name: "{name}" not found in signature def')
+                # A protobuf map cannot even be asked for a name that is no UTF-8.
+                infos = dict(servable.signatures[name].inputs)
+                if not infos:
+                    raise invalid_argument(f"Failed to get input map for signature: {name}")
+                inputs, row_format = json_request.predict_inputs(values, infos)
             outputs = predict(servable, name, inputs, timeout=_left(deadline))
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
-
-    def _predict_inputs(self, stack: contextlib.ExitStack, spec: ModelSpec, body: bytes, deadline: float):
-        with self._turn(len(body), deadline):
-            values = json_request.parse_object(body, deadline)
-            name = json_request.signature_name(values)
-            servable = stack.enter_context(self._core.use(spec))
-            resolved = name or DEFAULT_SIGNATURE
-            if resolved not in servable.signatures:
-                raise invalid_argument(f'Serving signature name: "{resolved}" not found in signature def')
-            # A protobuf map cannot even be asked for a name that is no UTF-8.
-            infos = dict(servable.signatures[resolved].inputs)
-            if not infos:
-                raise invalid_argument(f"Failed to get input map for signature: {name or 'DEFAULT'}")
-            inputs, row_format = json_request.predict_inputs(values, infos)
-        return servable, name, inputs, row_format
 
     def _examples(self, spec: ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
         with self._turn(len(body), deadline):
@@ -203,21 +197,16 @@ def _left(deadline: float) -> float | None:
     return max(0.0, deadline - time.monotonic())
 
 
-def _is_int64(digits: str) -> bool:
-    # Python refuses to read thousands of digits.
-    return len(digits.lstrip("0")) <= _INT64_DIGITS and int(digits.lstrip("0") or "0") <= _INT64_MAX
-
-
 def _model_spec(match: re.Match) -> ModelSpec:
     spec = ModelSpec(name=urllib.parse.unquote(match[1] or ""))
     if match[2]:
-        spec.version.value = int(match[2].lstrip("0") or "0")
+        spec.version.value = int(match[2])
     if match[3]:
         spec.version_label = urllib.parse.unquote(match[3])
     return spec
 
 
-class RestServer:
+class RestServer(HttpServer):
     """An HTTP server for `api`: opens its port at once, answers after start()."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
@@ -226,40 +215,20 @@ class RestServer:
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
         self._receiving: set[asyncio.Task] = set()
         try:
-            self._socket = listen(address, port)
+            super().__init__(self._application, address, port)
         except OSError as error:
             raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
-        self._server = make_server(self._application, "off")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="rest-server")
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def refuse_new(self, grace: float | None = None) -> None:
-        """Refuses new connections; cuts off running requests after `grace` seconds (None = never)."""
-        self._server.config.timeout_graceful_shutdown = grace
-        self._server.should_exit = True
-        if self._loop is not None:
+    def refuse_new(self, drain_s: float | None = None) -> None:
+        super().refuse_new(drain_s)
+        for task in list(self._receiving):
             with contextlib.suppress(RuntimeError):  # The loop has ended.
-                self._loop.call_soon_threadsafe(self._stop_receiving)
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
-    def stop(self, grace: float | None = None) -> None:
-        self.refuse_new(grace)
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._socket.close()
+    def stop(self, drain_s: float | None = None) -> None:
+        super().stop(drain_s)
         for pool in self._pools:
-            pool.shutdown(wait=grace is None, cancel_futures=True)
-
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._server.serve([self._socket]))
-
-    def _stop_receiving(self) -> None:
-        for task in self._receiving:
-            task.cancel()
+            pool.shutdown(wait=drain_s is None, cancel_futures=True)
 
     async def _application(self, scope, receive, send) -> None:
         try:
@@ -279,9 +248,8 @@ class RestServer:
         self._receiving.add(task)
         try:
             body = await read_body(receive, int(headers.get("content-length", 0)), limit)
-        except LongBody:
-            message = f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
-            return _closing(413, message)
+        except Refusal as refusal:
+            return _closing(refusal.status, f"{refusal.message} (--rest_api_max_body_bytes)")
         except TimeoutError:
             return Response(408, headers={"Connection": "close"})
         except asyncio.CancelledError:

@@ -14,6 +14,7 @@ from serving.model_server.rest import RestApi, RestServer
 from serving.model_server.status import StatusError, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import MonitoringConfig
+from tfrecords.base.errors import refuse
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -100,7 +101,7 @@ class ModelServer:
 
 
 def _check(options: ServerOptions) -> None:
-    complaints = {
+    refuse({
         "Both server_options.model_base_path and server_options.model_config_file are empty!":
             not (options.model_config_file or options.model_base_path),
         "server_options.batching_parameters_file is set without setting server_options.enable_batching to true.":
@@ -110,10 +111,7 @@ def _check(options: ServerOptions) -> None:
         "--use_alts_credentials is not offered by this server": options.use_alts_credentials,
         "--gateway_port needs a plain gRPC --port; start serving.gateway itself before a TLS one":
             options.gateway_port and (options.ssl_config_file or not options.port),
-    }  # fmt: skip
-    for complaint, applies in complaints.items():
-        if applies:
-            raise invalid_argument(complaint)
+    }, invalid_argument)  # fmt: skip
 
 
 def _check_ports(options: ServerOptions) -> None:

@@ -1,10 +1,10 @@
 """Request metrics under TF Serving's names, and an access log."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from serving.access_log import AccessLog
 from serving.client.tasks import COUNTS
@@ -12,17 +12,18 @@ from serving.wire.protos import ModelSpec
 
 # By path, as TensorFlow names it: "/tensorflow/serving/request_count".
 METRICS: dict[str, Counter | Histogram] = {}
-# Parts of a family, by the suffixes that prometheus-client gives their samples, in the order they are printed.
-_PARTS = ("_total", "_bucket", "_sum", "_count")
+_REGISTRY = CollectorRegistry()
+# What prometheus-client adds to TensorFlow's names: a suffix of counters, and the time when a series began.
+_ADDED = re.compile(r"(?m)^(?:# \w+ )?[\w:]+_created[ {].*\n|^((?:# \w+ )?[\w:]+)_total(?=[ {])")
 
 
 def _counter(path: str, *labels: str) -> Counter:
-    METRICS[path] = Counter(_name(path), path, labels, registry=None)
+    METRICS[path] = Counter(f"{_name(path)}_total", path, labels, registry=_REGISTRY)
     return METRICS[path]
 
 
 def _histogram(path: str, labels: Sequence[str], limits: Sequence[float]) -> Histogram:
-    METRICS[path] = Histogram(_name(path), path, labels, registry=None, buckets=limits)
+    METRICS[path] = Histogram(_name(path), path, labels, registry=_REGISTRY, buckets=limits)
     return METRICS[path]
 
 
@@ -57,23 +58,8 @@ TOKENS = {name: _counter(f"{_OWN}/{name}", "model_name") for name in COUNTS}
 TEXT_INPUTS = _counter(f"{_OWN}/text_inputs", "model_name")
 TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
 
-_served: set[str] = set()
-
-
-def add_model(name: str) -> None:
-    """Counts requests for this model under its name from now on."""
-    _served.add(name)
-
-
-def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-    """Counts a request; if OK, records its latency.
-
-    Unknown models share the empty name, so that clients cannot create endless series.
-    """
-    model = model if model in _served else ""
-    REQUEST_COUNT.labels(model, status).inc()
-    if status == "OK":
-        REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
+# Models whose requests count under their names.
+served: set[str] = set()
 
 
 def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
@@ -87,53 +73,30 @@ def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
 
 def total(path: str) -> int:
     """Returns a counter's sum over all its labels; 0 without any."""
-    metric = METRICS.get(path)
-    return int(sum(sample.value for sample in _samples(metric))) if isinstance(metric, Counter) else 0
+    families = METRICS[path].collect() if path in METRICS else ()
+    return int(sum(one.value for family in families for one in family.samples if one.name.endswith("_total")))
 
 
 def exposition() -> str:
     """Returns all metrics in Prometheus' text format."""
-    return "".join(f"{line}\n" for path, metric in METRICS.items() for line in _lines(_name(path), metric))
-
-
-def _samples(metric: Counter | Histogram) -> list:
-    (family,) = metric.collect()
-    return [sample for sample in family.samples if not sample.name.endswith("_created")]
-
-
-def _lines(name: str, metric: Counter | Histogram) -> Iterator[str]:
-    yield f"# TYPE {name} {'counter' if isinstance(metric, Counter) else 'histogram'}"
-    samples = _samples(metric)
-    if not any(sample.value or sample.labels.keys() - {"le"} for sample in samples):
-        # Of a metric without labels prometheus-client has a series before anything is counted.
-        return
-    found = []
-    for sample in samples:
-        place = next(place for place, part in enumerate(_PARTS) if sample.name.endswith(part))
-        found.append(([value for label, value in sample.labels.items() if label != "le"], place, sample))
-    for _, place, sample in sorted(found, key=lambda one: one[:2]):
-        part = _PARTS[place].removeprefix("_total")
-        values = {label: _limit(value) if label == "le" else value for label, value in sample.labels.items()}
-        labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in values.items())
-        yield f"{name}{part}{{{labels}}} {_number(sample.value) if part == '_sum' else int(sample.value)}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _limit(value: str) -> str:
-    return value if value == "+Inf" else _number(float(value))
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if value < 1e6 else f"{value:.12g}"
+    return _ADDED.sub(r"\1", generate_latest(_REGISTRY).decode())
 
 
 class RequestLog(AccessLog):
-    """The access log of requests."""
+    """Counts requests, and writes a line for each."""
 
-    def add(self, entrypoint: str, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str) -> None:
+    def add(
+        self, entrypoint: str, api: str | None, call: str, spec: ModelSpec, status: str, seconds: float, request_id: str
+    ) -> None:
+        """Writes a line; unless `api` is None, counts the request and, if OK, records its latency.
+
+        Unknown models share the empty name, so that clients cannot create endless series.
+        """
+        if api is not None:
+            model = spec.name if spec.name in served else ""
+            REQUEST_COUNT.labels(model, status).inc()
+            if status == "OK":
+                REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
         self.write(
             request_id=request_id,
             entrypoint=entrypoint,

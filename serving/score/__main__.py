@@ -11,7 +11,7 @@ from serving.client.tasks import DEFAULT, WITH_OPTIONS
 from serving.score.job import score
 from serving.score.models import ModelSource
 from serving.score.tables import FORMATS
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 from tfrecords.base.machine.cpu import cores
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
@@ -30,13 +30,17 @@ class ScoringSettings(ConnectionSettings):
         "", help="name of the prompt to put before each text, from those of the exported model; empty: its default"
     )
     truncate_left: bool = setting(False, help="cut texts that are too long at the beginning")
-    input: str = setting(help="comma-separated globs of JSON lines (.jsonl), or of plain text with a text a line")
+    input: str = setting(
+        help="comma-separated globs of tables (.csv, .tsv, .jsonl, .parquet), or of plain text with a text a line"
+    )
     output_dir: str = setting(help="folder for one table per file, bad_rows.jsonl and manifest.json")
     fields: str = setting(
-        "", help="fields of the JSON rows that hold the model's inputs, comma-separated; empty: the inputs' names"
+        "",
+        help="columns that hold the model's inputs, comma-separated; empty: the inputs' names, or for one text a "
+        "column called review, sentence or the like",
     )
     outputs: str = setting("", help="outputs to write, comma-separated; empty: the usual ones of the model's kind")
-    keep: str = setting("", help="fields of the JSON rows to copy into the table, comma-separated")
+    keep: str = setting("", help="columns of the rows to copy into the answers, such as id, comma-separated")
     format: str = setting("jsonl", help="format of the tables; parquet needs pyarrow", choices=FORMATS)
     max_batch_tokens: int = setting(
         2048, help="largest number of tokens in a batch, estimated from the texts' lengths", at_least=1
@@ -51,25 +55,25 @@ class ScoringSettings(ConnectionSettings):
 
 def main(settings: ScoringSettings) -> None:
     """Scores the files."""
-    if not settings.target and (given := settings.given(TLS_FLAGS)):
-        raise UserError(f"{given} is for a model behind --target; leave it out")
-    if settings.version and not settings.target:
-        raise UserError("--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3")
     options = {"prompt_name": settings.prompt_name, "truncate_left": settings.truncate_left}
-    if any(options.values()) and settings.signature != DEFAULT:
-        raise UserError(
-            "--prompt_name and --truncate_left are for the signature serving_default; leave out --signature"
-        )
+    given, asked = settings.given(TLS_FLAGS), any(options.values())
+    refuse({
+        f"{given} is for a model behind --target; leave it out": given and not settings.target,
+        "--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3":
+            settings.version and not settings.target,
+        "--prompt_name and --truncate_left are for the signature serving_default; leave out --signature":
+            asked and settings.signature != DEFAULT,
+    })  # fmt: skip
     ray = settings.runner == "ray"
     source = ModelSource(
         settings.model,
         settings.connection() if settings.target else "",
         settings.version,
-        WITH_OPTIONS if any(options.values()) else settings.signature,
+        WITH_OPTIONS if asked else settings.signature,
         # Ray lends a task one core.
         threads=1 if ray else 0 if settings.workers == 1 else max(1, cores() // settings.workers),
         timeout_s=settings.timeout_s,
-        options=tuple(options.items()) if any(options.values()) else (),
+        options=tuple(options.items()) if asked else (),
     )
     score(
         settings.input,

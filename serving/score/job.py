@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from serving.score.models import ModelSource, fingerprint, is_same, other_model, served_version, version_folder
-from serving.score.rows import Piece, check_fields, cut, find_files
+from serving.score.rows import Piece, as_lines, check_fields, cut, find_files
 from serving.score.tables import JsonLines, Parquet
 from serving.score.worker import ScoringWorker
 from tfrecords.base import files
@@ -27,6 +27,8 @@ from tfrecords.building.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
 MANIFEST, BAD_ROWS = "manifest.json", "bad_rows.jsonl"
+# Tables as lines, while the job runs.
+_ROWS = ".rows"
 Record = dict[str, Any]
 
 
@@ -43,7 +45,7 @@ def score(
     """Runs a model on the rows of files, and writes a table of answers for each file.
 
     Args:
-        patterns: comma-separated globs of .jsonl or plain text, a row per line.
+        patterns: comma-separated globs of tables, JSON lines, or plain text with a row per line.
         output_dir: for tables, manifest and the list of bad rows.
         source: the model.
         workers: processes, each with the model.
@@ -85,10 +87,10 @@ def score(
             parts.remove()
             print(f"'{folder}' is complete already: {_counts(finished)}")
             return finished
-        pieces = cut(paths, PIECE_BYTES)
-        with RUNNERS[runner](worker, workers) as run:
+        with as_lines(paths, folder / _ROWS) as lines, RUNNERS[runner](worker, workers) as run:
             if not source.target:
                 (_, described), *_ = run([(0, "describe", ())], small=True)
+            pieces = cut(lines, PIECE_BYTES, () if worker.fields else described["inputs"])
             check_fields(pieces, worker.fields or described["inputs"])
             for record in others:
                 remove_answers(folder, record)

@@ -10,10 +10,11 @@ import grpc
 import numpy as np
 
 from serving.client import Client, Connection, ServingError
-from serving.client.messages import Arrays, plain
+from serving.client.messages import Arrays, Signature, TensorSpec, plain, read_signatures
 from serving.client.tasks import constant
 from serving.lite.description import FILE as LITERT
-from serving.wire.tensors import DT_STRING, type_number
+from serving.model_server.status import StatusError
+from serving.wire.tensors import DT_STRING
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import start_tensorflow
@@ -49,35 +50,43 @@ class ModelSource:
     has_begun: bool = False
 
 
-Specs = Mapping[str, tuple[int, int]]
+Call = Callable[[Arrays, Sequence[str]], Arrays]
 
 
 class ScoringModel:
     """A model and how to call it.
 
-    `inputs` and `outputs` are (DataType number, rank or, if unknown, -1) by name; `call` computes the named outputs of
-    columns, and raises Refused if rows are invalid.
+    `outputs` are (DataType number, rank or, if unknown, -1) by name; `call` computes the named outputs of columns, and
+    raises Refused if rows are invalid.
 
     Attributes:
         wrong_inputs: inputs that are not strings [batch].
     """
 
-    def __init__(self, inputs: Specs, outputs: Specs, call: Callable[[Arrays, Sequence[str]], Arrays]):
-        self.inputs, self.outputs, self._call = tuple(sorted(inputs)), dict(sorted(outputs.items())), call
-        texts = (DT_STRING, 1), (DT_STRING, -1)
-        self.wrong_inputs = tuple(name for name, spec in inputs.items() if spec not in texts)
+    def __init__(
+        self,
+        inputs: Mapping[str, TensorSpec],
+        outputs: Mapping[str, Any],
+        call: Callable[[Arrays, Sequence[str]], Arrays],
+    ):
+        self.inputs, self.outputs, self._call = tuple(sorted(inputs)), outputs, call
+        self.wrong_inputs = tuple(name for name, one in inputs.items() if _kind(one) not in _TEXTS)
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
         return self._call(columns, outputs)
 
 
+def _kind(spec: TensorSpec) -> tuple[int, int]:
+    return spec.dtype, -1 if spec.shape is None else len(spec.shape)
+
+
+_TEXTS = (DT_STRING, 1), (DT_STRING, -1)
+
+
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    if source.target:
-        model = _served(source)
-    else:
-        model = _loaded(source) if (Path(source.model) / _SAVED_MODEL).is_file() else _lite(source)
+    model = _served(source) if source.target else _loaded(source)
     return _with_options(model, source) if source.options else model
 
 
@@ -100,62 +109,46 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
 
 def _loaded(source: ModelSource) -> ScoringModel:
-    start_tensorflow()
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401  registers the tokenizers' ops
-
-    if source.threads:
-        tf.config.threading.set_intra_op_parallelism_threads(source.threads)
     try:
-        model = tf.saved_model.load(source.model)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
-    function = _signature(source, model.signatures)
+        version = _open_version(source)
+    except StatusError as error:
+        raise UserError(f"cannot load '{source.model}': {_first_line(error)}") from error
+    signature, names = _signature(source, read_signatures(version.signatures)), version.signatures[source.signature]
 
     def call(columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        feeds = {names.inputs[name].name: values for name, values in columns.items()}
         try:
-            answers = function(**{name: tf.constant(values) for name, values in columns.items()})
-        except tf.errors.InvalidArgumentError as error:
-            raise Refused(_first_line(error)) from error
-        return {name: answers[name].numpy() for name in outputs}
+            answers = version.run(feeds, [names.outputs[name].name for name in outputs])
+        except StatusError as error:
+            if error.code is grpc.StatusCode.INVALID_ARGUMENT:
+                raise Refused(_first_line(error)) from error
+            raise
+        return dict(zip(outputs, answers, strict=True))
 
-    # The model must outlive its signature function.
-    call.model = model  # type: ignore[attr-defined]
-    inputs, outputs = (
-        {
-            name: (one.dtype.as_datatype_enum, -1 if one.shape.rank is None else one.shape.rank)
-            for name, one in of.items()
-        }
-        for of in (function.structured_input_signature[1], function.structured_outputs)
-    )
-    return ScoringModel(inputs, outputs, call)
+    return _model(signature, call)
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+def _open_version(source: ModelSource) -> Any:
+    # Only what a version needs is imported: TensorFlow, or LiteRT's engine.
+    if (Path(source.model) / _SAVED_MODEL).is_file():
+        start_tensorflow()
+        from serving.model_server.flags import ServerOptions
+        from serving.model_server.versions.saved_model import SavedModel
+
+        return SavedModel(source.model, ServerOptions(tensorflow_intra_op_parallelism=source.threads))
+    from serving.model_server.versions.litert import LiteVersion
+
+    return LiteVersion(source.model, source.threads)
+
+
+def _model(signature: Signature, call: Call) -> ScoringModel:
+    return ScoringModel(signature.inputs, {name: _kind(one) for name, one in signature.outputs.items()}, call)
+
+
+def _first_line(error: StatusError) -> str:
+    lines = [line for line in error.message.splitlines() if line.strip()] or [error.code.name]
     nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
     return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]
-
-
-def _lite(source: ModelSource) -> ScoringModel:
-    # Only a LiteRT version needs its engine.
-    from serving.lite.model import LiteModel
-    from serving.lite.signatures import signatures_of
-
-    signature = _signature(source, signatures_of(LiteModel(source.model, source.threads)))
-
-    def call(columns: Arrays, outputs: Sequence[str]) -> Arrays:
-        try:
-            answers = signature.call(columns, lambda: None)
-        except UserError as error:
-            raise Refused(str(error)[:300]) from error
-        return {name: answers[name] for name in outputs}
-
-    inputs, outputs = (
-        {name: (type_number(dtype), len(shape)) for name, (dtype, shape) in of.items()}
-        for of in (signature.inputs, signature.outputs)
-    )
-    return ScoringModel(inputs, outputs, call)
 
 
 def _served(source: ModelSource) -> ScoringModel:
@@ -175,11 +168,7 @@ def _served(source: ModelSource) -> ScoringModel:
                 raise Refused(error.details.split("\n")[0][:300]) from error
             raise _gone(error, source) from None
 
-    inputs, outputs = (
-        {name: (one.dtype, -1 if one.shape is None else len(one.shape)) for name, one in of.items()}
-        for of in (signature.inputs, signature.outputs)
-    )
-    return ScoringModel(inputs, outputs, call)
+    return _model(signature, call)
 
 
 def _gone(error: ServingError, source: ModelSource) -> UserError:
@@ -200,7 +189,7 @@ def _with_options(model: ScoringModel, source: ModelSource) -> ScoringModel:
         rows = len(next(iter(columns.values())))
         return model(columns | {name: constant(value, rows) for name, value in options.items()}, outputs)
 
-    texts = {name: (DT_STRING, 1) for name in model.inputs if name not in options}
+    texts = {name: TensorSpec(name, DT_STRING, (-1,)) for name in model.inputs if name not in options}
     found = ScoringModel(texts, model.outputs, call)
     try:
         found({name: np.array([b""], object) for name in found.inputs}, ("lengths",))
@@ -256,11 +245,11 @@ def other_model(source: ModelSource) -> UserError:
     )
 
 
-def _signature(source: ModelSource, signatures: Any) -> Any:
+def _signature(source: ModelSource, signatures: Mapping[str, Signature]) -> Signature:
     """Returns the signature to call; raises UserError if the model lacks it."""
     if source.signature in signatures:
         return signatures[source.signature]
-    known = ", ".join(name for name in signatures if not name.startswith("__"))
+    known = ", ".join(signatures)
     if source.options:
         asked = " and ".join(f"--{name}" for name, value in source.options if value)
         raise UserError(

@@ -1,8 +1,12 @@
-"""Reads the rows of files, JSON or plain text, in pieces."""
+"""Reads the rows of files, tables, JSON lines or plain text, in pieces."""
 
+import contextlib
+import gzip
 import itertools
 import json
 import os
+import shutil
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +16,9 @@ import msgspec
 
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.base.patterns import matches, patterns_of
-from tfrecords.base.text_files import check_text, is_json_lines, read_head, refuse_table
+from tfrecords.base.files import matches, patterns_of
+from tfrecords.base.tables import ENDINGS, find_column, read_table
+from tfrecords.base.text_files import TABLES, check_text, ending, is_gzipped, is_json_lines, read_head, refuse_table
 
 LONGEST_LINE = 2**24
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -23,11 +28,16 @@ _FIRST_ROWS = 100
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a file that begin at byte `start` or later and before byte `end`."""
+    """The lines of a file that begin at byte `start` or later and before byte `end`.
+
+    `lines` is the file that is read, which has a line for each row of `path`; `fields` name the texts in JSON rows.
+    """
 
     path: str
     start: int
     end: int
+    lines: str
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -52,22 +62,79 @@ def find_files(patterns: str) -> list[Path]:
             raise UserError(f"--input={pattern} matches no file; give files or globs, as --input='rows/*.jsonl'")
         found.update(names)
     paths = sorted(found)
-    if packed := [name for name in paths if name.lower().endswith((".gz", ".bz2", ".xz", ".zst"))]:
-        raise UserError(f"'{packed[0]}' is packed, and pieces of it cannot be read by themselves; unpack it first")
+    if packed := [name for name in paths if name.lower().endswith((".bz2", ".xz", ".zst"))]:
+        raise UserError(f"'{packed[0]}' is packed; unpack it, or pack it as .gz")
     for name in paths:
-        refuse_table(name)
-        check_text(name, read_head(name))
+        if not _is_table(name):
+            refuse_table(name)
+            check_text(name, read_head(name))
     return list(map(Path, paths))
 
 
-def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
-    """Cuts files into pieces, in order; an empty file is one piece."""
+def _is_table(path: str | os.PathLike) -> bool:
+    return ending(path) in TABLES and ending(path) in ENDINGS
+
+
+@contextlib.contextmanager
+def as_lines(paths: Sequence[Path], folder: Path) -> Iterator[dict[Path, Path]]:
+    """Yields, for each path, a file with a line for each row: itself or, for tables and packed files, one in `folder`.
+
+    Raises UserError for a broken table. The folder is removed at the end.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield {path: _as_lines(path, folder / str(number)) for number, path in enumerate(paths)}
+    finally:
+        shutil.rmtree(folder)
+
+
+def _as_lines(path: Path, place: Path) -> Path:
+    if _is_table(path):
+        place = place.with_suffix(".jsonl")
+        with open(place, "w", encoding="utf-8") as file:
+            for row in read_table(path).rows:
+                # Parquet has times and decimal numbers, which JSON has not.
+                file.write(json.dumps(row.values, ensure_ascii=False, default=str) + "\n")
+    elif is_gzipped(path):
+        place = place.with_suffix(ending(path))
+        try:
+            with gzip.open(path) as packed, open(place, "wb") as file:
+                shutil.copyfileobj(packed, file)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(f"cannot read '{path}': {error}; fetch it again") from error
+    else:
+        return path
+    return place
+
+
+def cut(paths: Mapping[Path, Path] | Sequence[Path], piece_bytes: int, inputs: Sequence[str] = ()) -> list[Piece]:
+    """Cuts files into pieces, in order; an empty file is one piece.
+
+    `paths` may map each file to the one that `as_lines` made. `inputs` are the model's, if no fields are given.
+    """
     pieces = []
     for path in paths:
-        size = path.stat().st_size
+        lines = paths[path] if isinstance(paths, Mapping) else path
+        size, fields = lines.stat().st_size, _fields(path, lines, inputs)
         starts = range(0, max(size, 1), piece_bytes)
-        pieces += [Piece(str(path), start, min(start + piece_bytes, size)) for start in starts]
+        pieces += [Piece(str(path), start, min(start + piece_bytes, size), str(lines), fields) for start in starts]
     return pieces
+
+
+def _fields(path: Path, lines: Path, inputs: Sequence[str]) -> tuple[str, ...]:
+    # A single text may have another name in the rows, as in training.
+    if len(inputs) != 1 or not is_json_lines(lines):
+        return tuple(inputs)
+    for line in itertools.islice(_lines(Piece(str(path), 0, lines.stat().st_size, str(lines))), _FIRST_ROWS):
+        try:
+            found = _object(line)
+        except ValueError:
+            continue
+        if inputs[0] not in found and (name := find_column(path, tuple(found), "text", "fields", is_optional=True)):
+            return (name,)
+        break
+    return tuple(inputs)
 
 
 def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
@@ -83,8 +150,11 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[InputRow]:
-    """Reads the rows of a piece; in JSON rows, `fields` name the input texts and `keep` the copied fields."""
-    parse = _parse_json if is_json_lines(piece.path) else _parse_text
+    """Reads the rows of a piece; in JSON rows, `fields` name the input texts and `keep` the copied fields.
+
+    A piece's own fields come first.
+    """
+    parse, fields = _parse_json if is_json_lines(piece.lines) else _parse_text, piece.fields or fields
     for line in _lines(piece):
         try:
             if len(line) > LONGEST_LINE:
@@ -95,7 +165,7 @@ def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Itera
 
 
 def _lines(piece: Piece) -> Iterator[bytes]:
-    with open(piece.path, "rb") as file:
+    with open(piece.lines, "rb") as file:
         if piece.start:
             # A line that begins before `start` belongs to the previous piece.
             file.seek(piece.start - 1)
@@ -122,9 +192,9 @@ def _parse_text(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Inpu
     return InputRow((line,))
 
 
-def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> InputRow:
+def _object(line: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(line, type=dict[str, Any])
+        return msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as refused:
         # NaN as Python writes it, and half a surrogate, which training reads.
         try:
@@ -133,7 +203,11 @@ def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Inpu
             found = None
         if not isinstance(found, dict):
             raise ValueError(f"not a JSON object: {refused}") from refused
-    texts = []
+        return found
+
+
+def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> InputRow:
+    found, texts = _object(line), []
     for name in fields:
         if not isinstance(found.get(name), str):
             what = "is missing" if name not in found else "is not a string"

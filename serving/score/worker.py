@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.messages import MAX_ROWS, Arrays, batches, plain
+from serving.client.messages import MAX_ROWS, Arrays, plain
 from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, columns_of, counts_in, estimated_tokens
 from serving.score.models import ModelSource, Refused, ScoringModel, is_same, open_model, other_model, sample
 from serving.score.rows import InputRow, Piece, read
 from serving.score.tables import FORMATS, JsonLines, Parquet
 from tfrecords.base import files
+from tfrecords.base.columns import batches
 from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 

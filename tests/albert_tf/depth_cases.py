@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -42,7 +41,7 @@ WINDOW = {"attention_window": 3, "global_attention_every": 2}
 BUCKETS = {"relative_attention_num_buckets": 8, "position_offset": 2}
 EVERYTHING = dict(
     step_signal="sinusoid", depth_lora_rank=2, depth_plan="1+1x3", halting="act",
-    attention_window=3,
+    attention_window=3
 )  # fmt: skip
 # A number of steps, since rows that stop by a tolerance may do so a step apart.
 SOLVED = {"equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4, "num_hidden_layers": 3}
@@ -74,44 +73,44 @@ EQUILIBRIA = {
 INPUTS = {"modern block, packed": PACKED, "distance buckets, packed": SEEN, "relative": STREAMS, "memory": MEMORY}
 
 
-def small(**changes) -> AlbertConfig:
+def small(**changes):
     sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
     return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=16) | changes)
 
 
-def rows_of(mask) -> PaddedRows:
+def rows_of(mask):
     """Rows of a mask [rows, length]."""
     return PaddedRows(small(), {"input_ids": mask, "input_mask": mask}, None, "float32")
 
 
-def weights_like(model, seed: int = 7) -> list[np.ndarray]:
+def weights_like(model, seed=7):
     """Large enough to make every part matter; scales near 1, since random ones drown what tells tokens apart."""
     rng = np.random.default_rng(seed)
     centres = {"gamma": 1.0, "scale": 1.0, "gate": 0.5}
     return [centres.get(w.path.split("/")[-1], 0.0) + rng.normal(scale=0.2, size=w.shape) for w in model.weights]
 
 
-def filled(model: keras.Model) -> keras.Model:
+def filled(model):
     model.set_weights(weights_like(model))
     return model
 
 
-def alike(config: AlbertConfig, **kwargs) -> AlbertEncoder:
+def alike(config, **kwargs):
     """An encoder with the same weights at every call."""
     return filled(AlbertEncoder(config, **kwargs))
 
 
-def inputs(name: str) -> dict[str, np.ndarray]:
+def inputs(name):
     return INPUTS.get(name, FEATURES)
 
 
-def encoder_of(name: str, walk: str, dropout: float = 0.0) -> AlbertEncoder:
+def encoder_of(name, walk, dropout=0.0):
     changes = (CONFIGS | EQUILIBRIA)[name]
     config = small(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **changes)
     return alike(config, walk="unrolled" if name in EQUILIBRIA else walk, seed=11)
 
 
-def loss_of(encoder: AlbertEncoder, features: dict, outputs: dict):
+def loss_of(encoder, features, outputs):
     """A number that depends on everything that an encoder answers."""
     rng, total = np.random.default_rng(5), sum(encoder.losses)
     for name in ("sequence_output", "query_output", "pooled_output"):
@@ -121,7 +120,7 @@ def loss_of(encoder: AlbertEncoder, features: dict, outputs: dict):
     return total
 
 
-def trained(model: keras.Model, features: dict, loss=loss_of) -> dict[str, np.ndarray]:
+def trained(model, features, loss=loss_of):
     """The outputs in training and the gradients of `loss(model, features, outputs)` by the names of the weights."""
     values = [variable.value for variable in model.trainable_variables]
     import tensorflow as tf  # Here, since models need none of it under JAX, where test_jax.py imports this file.
@@ -135,7 +134,7 @@ def trained(model: keras.Model, features: dict, loss=loss_of) -> dict[str, np.nd
     return {"loss": value} | outputs | dict(zip(paths, found, strict=True))
 
 
-def assert_same(found: dict, expected: dict, scale: float = 1e-6) -> None:
+def assert_same(found, expected, scale=1e-6):
     """Within 1e-6 of the largest number of each."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():

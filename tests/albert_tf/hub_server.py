@@ -6,7 +6,6 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -34,12 +33,12 @@ class Hub(http.server.ThreadingHTTPServer):
         self.requests: list[str] = []
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Hub]:
+def running():
     hub = Hub()
     threading.Thread(target=hub.serve_forever, args=(0.05,), daemon=True).start()
     try:
@@ -49,7 +48,7 @@ def running() -> Iterator[Hub]:
         hub.server_close()
 
 
-def _entry(folder: Path, path: Path) -> dict:
+def _entry(folder, path):
     content = path.read_bytes()
     entry = {"type": "file", "path": str(path.relative_to(folder)), "size": len(content)}
     entry["oid"] = hashlib.sha1(content).hexdigest()
@@ -68,7 +67,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self):
         self.do_GET(with_body=False)
 
-    def do_GET(self, with_body: bool = True):
+    def do_GET(self, with_body=True):
         asked = self.headers.get("Range", "")
         self.server.requests.append(f"{self.command} {self.path} {asked}".strip())
         if self.path.startswith("/cdn/"):
@@ -108,18 +107,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers["Location"] = f"{elsewhere}/cdn/{name}/{found['file']}"
         return self._send(b"", headers, with_body, 302)
 
-    def _send_large(self, with_body: bool) -> None:
+    def _send_large(self, with_body):
         owner, name, file = self.path.removeprefix("/cdn/").split("/", 2)
         content = (self.server.folders[f"{owner}/{name}"] / file).read_bytes()
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Accept-Ranges": "bytes"}
         return self._send(content, headers, with_body)
 
-    def _refuse(self, status: int, code: str) -> None:
+    def _refuse(self, status, code):
         headers = {"X-Error-Code": code, "X-Error-Message": f"no: {code}"}
         headers |= {"X-Repo-Commit": COMMIT} if code == "EntryNotFound" else {}
         self._send(b"{}", headers, self.command == "GET", status)
 
-    def _send(self, content: bytes, headers: dict[str, str], with_body: bool, status: int = 200) -> None:
+    def _send(self, content, headers, with_body, status=200):
         self.send_response(status)
         for key, value in {"Content-Length": str(len(content))}.items() | headers.items():
             self.send_header(key, value)

@@ -12,7 +12,7 @@ WORDS = ["good", "bad", "film", "a", "the", "was", "plot", "dull"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 CONFIG = small(
     vocab_size=len(PIECES), embedding_size=16, num_hidden_layers=1, intermediate_size=16, max_position_embeddings=16,
-    initializer_range=0.5,
+    initializer_range=0.5
 )  # fmt: skip
 TEXTS = [f"{one} {other} {one}" for one in WORDS for other in WORDS if one != other]
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.loading import load as loading
 from albert_tf.models.classifiers import AlbertClassifier
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small, table
+from tests.refusals import refused
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "##s"]
 

@@ -8,14 +8,14 @@ from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
+from tests.refusals import refused
 
 CONFIG = small(embedding_size=16, num_hidden_layers=3, num_attention_heads=4, sharing="none", initializer_range=0.3)
 IDS = np.arange(20).reshape(2, 10).astype("int32")
 
 
-def random_encoder(**changes) -> AlbertEncoder:
+def random_encoder(**changes):
     encoder, random = AlbertEncoder(CONFIG.replace(**changes), seed=1), np.random.default_rng(2)
     for name, variable in named_variables(encoder).items():
         if name.endswith("bias"):

@@ -13,8 +13,8 @@ from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.distances import Distance, layer_distances, write_csv, write_plot
 from albert_tf.analysis.layer_distances import LayerDistancesSettings
 from albert_tf.analysis.layer_distances import main as measure
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import batch, small, table
+from tests.refusals import refused
 
 
 def test_flops_of_a_config_small_enough_to_count_by_hand():

@@ -21,8 +21,8 @@ from albert_tf import (
     Preprocessor,
 )
 from albert_tf.loading import answers
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
+from tests.refusals import refused
 from tfrecords.base.errors import UserError
 from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer

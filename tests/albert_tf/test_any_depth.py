@@ -15,8 +15,8 @@ from albert_tf.config import other_depths as plans
 from albert_tf.extensions.random_depth import depth_draw
 from albert_tf.layers import depth as depth_plans
 from tests.albert_tf.depth_cases import CONFIGS, FEATURES, TEXTS, alike, encoder_of, small, weights_like
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_alike, table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(**CONFIGS["random depth"])

@@ -17,8 +17,8 @@ from albert_tf.checkpoints import load_huggingface, load_keras_hub, load_officia
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.official import checkpoint_prefix, read_tensors, sources_for, write_tensors
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, batch, randomise, small
+from tests.refusals import refused
 from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold"

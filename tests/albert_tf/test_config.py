@@ -11,8 +11,8 @@ import pytest
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.cost import flops, parameters
 from albert_tf.config.published import NAMED, OTHER_NAMES
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small, table
+from tests.refusals import refused
 
 # Files as published: google-research/albert's and /bert's, and what transformers adds.
 GOOGLE = json.loads("""{
@@ -133,7 +133,7 @@ def test_extensions_that_are_not_asked_for_are_not_written():
 
 @hypothesis.given(
     heads=st.integers(1, 8), head_size=st.integers(1, 8), layers=st.integers(1, 9), groups=st.integers(1, 9),
-    sharing=st.sampled_from(["all", "attention", "ffn", "none"]), square=st.booleans(),
+    sharing=st.sampled_from(["all", "attention", "ffn", "none"]), square=st.booleans()
 )  # fmt: skip
 def test_any_valid_configuration_round_trips_and_no_other_exists(heads, head_size, layers, groups, sharing, square):
     def make():
@@ -263,7 +263,7 @@ def test_the_formula_counts_extensions_over_depth(changes):
 @hypothesis.given(
     layers=st.integers(1, 5), groups=st.integers(1, 5), inner=st.integers(1, 2), size=st.sampled_from([8, 16]),
     sharing=st.sampled_from(["all", "attention", "ffn", "none"]), factorization=st.sampled_from(["all", "word"]),
-    always_project=st.booleans(),
+    always_project=st.booleans()
 )  # fmt: skip
 # Each example builds two models.
 @hypothesis.settings(max_examples=5)

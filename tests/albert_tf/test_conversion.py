@@ -17,8 +17,8 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.convert_checkpoint import ConvertSettings, main
 from albert_tf.loading import load as loading
 from albert_tf.loading.conversion import convert
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, small
+from tests.refusals import refused
 from tfrecords.tokenizers.loading import load_tokenizer
 
 CONFIG = small(vocab_size=8, num_hidden_layers=1)
@@ -115,23 +115,19 @@ def test_weights_in_several_files_are_read_by_their_index(published):
         loading.load(published)
 
 
-def _sentencepiece_of_xlm_roberta() -> bytes:
+def _sentencepiece_of_xlm_roberta():
     model, text = io.BytesIO(), iter(["a fine film", "the dull film"] * 9)
     SentencePieceTrainer.train(sentence_iterator=text, model_writer=model, vocab_size=16, minloglevel=2)
     return model.getvalue()
 
 
-def _json(**model) -> bytes:
+def _json(**model):
     return json.dumps({"model": model, "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}}).encode()
 
 
 _PIECES = [[piece, 0.0] for piece in ("<pad>", "</s>", "<unk>", "\u2581a")]
 UNKNOWN = [
-    (
-        "tokenizer.json",
-        lambda: _json(type="Unigram", unk_id=2, vocab=_PIECES),
-        r"is not followed; .* by ids",
-    ),
+    ("tokenizer.json", lambda: _json(type="Unigram", unk_id=2, vocab=_PIECES), r"is not followed; .* by ids"),
     ("sentencepiece.bpe.model", _sentencepiece_of_xlm_roberta, "has no piece <pad>, .* by ids"),
     ("vocab.txt", lambda: b"the 1907\nto@@ 12\n", r"has no line \[PAD\], .* by ids"),
     ("tokenizer.json", lambda: _json(type="BPE", vocab={"a": 0}, merges=[]), "a BPE tokenizer of characters"),

@@ -8,9 +8,9 @@ from numpy.testing import assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor, AlbertTokenClassifier
 from albert_tf.base.layers import gather_positions, rows_at
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_functional import CONFIG, IDS, LENGTH, MEMBERS, PACKED, PAIR, PLAIN, ROWS, TARGETS, WORDS
 from tests.albert_tf.tiny import assert_same_weights
+from tests.refusals import refused
 
 LABELS = np.arange(ROWS) % 2
 SPANS = PAIR | {name: np.full(ROWS, 3, "int32") for name in ("start_positions", "end_positions")}

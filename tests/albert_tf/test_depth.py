@@ -8,17 +8,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.checkpoints import (
-    load_huggingface,
-    load_official,
-    save_huggingface,
-    save_official,
-)
+from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from albert_tf.layers.block import Step
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, alike, small
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 EXTENSIONS = json.loads("""{

@@ -66,8 +66,7 @@ COMPILED = [(name, walk) for name in CONFIGS for walk in LOOPS] + [(name, "unrol
 
 
 @pytest.mark.parametrize(
-    "name, walk",
-    [pytest.param(*case, marks=[] if case in IN_GRAPHS else pytest.mark.slow) for case in COMPILED],
+    "name, walk", [pytest.param(*case, marks=[] if case in IN_GRAPHS else pytest.mark.slow) for case in COMPILED]
 )
 def test_a_graph_gives_the_numbers_and_gradients_of_eager_steps(name, walk, in_graphs):
     eager, encoder = eagerly_trained(name), encoder_of(name, walk, 0.3)

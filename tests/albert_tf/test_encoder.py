@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import (
-    AlbertClassifier,
-    AlbertEncoder,
-    AlbertPretrainer,
-    AlbertTokenClassifier,
-    XlnetPretrainer,
-)
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, XlnetPretrainer
 from albert_tf.base.layers import dropout, site_seed
 from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import (
@@ -31,8 +25,8 @@ from tests.albert_tf.depth_cases import (
     small,
     weights_like,
 )
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_alike, numbers, table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(3)

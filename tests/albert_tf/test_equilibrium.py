@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 SOLVERS = ("fixed_point", "anderson")
 
 
-def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):
+def linear(radius, width=6, rows=3, seed=0):
     """f(z) = z A + x with the given spectral radius, x, and the fixed point."""
     generator = np.random.default_rng(seed)
     matrix = generator.normal(size=(width, width))
@@ -28,7 +28,7 @@ def solved(*args):
     return keras.tree.map_structure(np.asarray, solve(*args))
 
 
-def each_its_own(count: int):
+def each_its_own(count):
     return rows_of(np.ones((count, 1), "float32"))
 
 
@@ -75,7 +75,7 @@ def test_phantom_steps_are_damped():
     assert_allclose(tape.gradient(value, given), expected, atol=1e-5)
 
 
-def reference_anderson(function, x: np.ndarray, steps: int) -> np.ndarray:
+def reference_anderson(function, x, steps):
     """The state after some steps of one row, float64, by the bordered system of Walker and Ni's eq. 2.2."""
     states, moves, state = [], [], x
     for _ in range(steps):

@@ -8,12 +8,12 @@ import pytest
 from keras import ops
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import small, trained
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 PLAIN = small()
@@ -26,7 +26,7 @@ IDS = np.random.default_rng(0).integers(5, 40, (3, 9)).astype("int32")
 FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [5], [7]])).astype("int32")}
 
 
-def twin(source: AlbertEncoder, config: AlbertConfig, **kwargs) -> AlbertEncoder:
+def twin(source, config, **kwargs):
     """Another encoder with the same weights, the gate being its own."""
     encoder = AlbertEncoder(config, **kwargs)
     copy_weights(source, encoder)
@@ -87,7 +87,7 @@ def test_it_is_where_many_steps_lead(plain):
     assert abs(np.asarray(outputs["steps"])[1] - np.asarray(alone["steps"])[0]) <= 1
     packed = encoder({
         "input_ids": np.concatenate([IDS[1:2, :5], IDS[2:, :4]], axis=1),
-        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32"),
+        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32")
     })  # fmt: skip
     assert_allclose(packed["sequence_output"][0, :5], alone["sequence_output"][0], atol=5e-3)
     assert_allclose(packed["pooled_output"][0, 0], alone["pooled_output"][0], atol=5e-3)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier
 from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, MASK, TARGETS, make
-from tests.albert_tf.refusals import refused
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -91,7 +91,7 @@ def by_hand(kind, model, every, rule, thresholds):
         patience = itertools.accumulate([0, *same], lambda count, is_same: (count + 1) * is_same)
         leaves = {
             "confidence": confident, "patience": [count >= threshold for count in patience],
-            "movement": sizes[0] / sizes[1] < threshold,
+            "movement": sizes[0] / sizes[1] < threshold
         }[rule]  # fmt: skip
         steps.append(1 + int(np.argmax([*leaves[:-1], True])))
     return steps
@@ -102,7 +102,7 @@ def test_rows_leave_by_every_rule(kind, model, every, rule):
     confidence = [0.0, 0.4, 0.8, 0.2, 2.0, 0.6] if kind == "regressor" else [0.0, 0.5, 0.7, 0.8, 2.0, 0.9]
     thresholds = {
         "confidence": confidence, "patience": [0, 1, 2, 9, 1, 2],
-        "movement": [0.0, 0.5, 0.6, 9.0, 0.7, 0.4],
+        "movement": [0.0, 0.5, 0.6, 9.0, 0.7, 0.4]
     }[rule]  # fmt: skip
     found = model.answer_early(FEATURES, thresholds, rule)
     expected = by_hand(kind, model, every, rule, thresholds)

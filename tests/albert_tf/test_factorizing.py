@@ -9,14 +9,14 @@ from albert_tf.checkpoints.factorizing import factorize_embeddings, word_table
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
 from tests.albert_tf.depth_cases import small
-from tests.albert_tf.refusals import refused
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(embedding_size=16, num_hidden_layers=2, sharing="none", initializer_range=0.3)
 FEATURES = depth_cases.TOKENS
 
 
-def of_rank(rank: int) -> AlbertEncoder:
+def of_rank(rank):
     """An encoder whose table has that rank beside its mean."""
     encoder, random = AlbertEncoder(CONFIG, seed=1), np.random.default_rng(0)
     table = random.normal(size=(40, rank)) @ random.normal(size=(rank, 16)) + random.normal(size=16)

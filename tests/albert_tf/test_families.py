@@ -14,8 +14,8 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretr
 from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.families import families
 from serving.inference import make_encoder
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import KINDS, batch, small, table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 NOVA = dict(words=40, width=16, depth=2, heads=2, inside=24, act="silu", longest=32)

@@ -13,10 +13,10 @@ from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.loaded import Loaded
 from albert_tf.loading import load as loading
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY, encoder
 from tests.albert_tf.tiny import small, table
 from tests.column import Column
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TEXTS = ["a b", "b", ""]

@@ -31,7 +31,7 @@ STARTS = PAIR | {"start_positions": np.array([3, 4, 5], "int32")}
 
 FEATURES = {
     "ids": {"input_ids": IDS}, "plain": PLAIN, "pair": PAIR, "packed": PACKED, "words": WORDS,
-    "targets": TARGETS, "memory": MEMORY, "choices": CHOICES, "starts": STARTS, "filled": WORDS | PACKED,
+    "targets": TARGETS, "memory": MEMORY, "choices": CHOICES, "starts": STARTS, "filled": WORDS | PACKED
 }  # fmt: skip
 # What is made of how many layers and with which arguments, what it is called with, and with which arguments.
 _MEMBERS = table("""
@@ -132,8 +132,8 @@ def test_a_functional_model_answers_as_a_call_does_and_is_saved(name, tmp_path):
     "walk, key",
     [
         ("unrolled", "sequence_output"), ("loop", "sequence_output"), ("loop", "pooled_output"),
-        ("recompute", "sequence_output"),
-    ],
+        ("recompute", "sequence_output")
+    ]
 )  # fmt: skip
 def test_a_head_in_a_functional_model_trains_the_blocks(walk, key):
     part, inputs = AlbertEncoder(CONFIG.replace(num_hidden_layers=2, random_depth_min=1), walk=walk), inputs_of(PLAIN)

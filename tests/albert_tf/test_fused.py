@@ -44,7 +44,7 @@ def test_same_values_and_gradients(function, count, dtype, tolerance):
         assert_allclose(tf.cast(one, "float32"), tf.cast(other, "float32"), atol=tolerance, rtol=tolerance)
 
 
-def kernels(concrete) -> int:
+def kernels(concrete):
     """Functions of a graph that only XLA may run."""
     functions = concrete.graph.as_graph_def().library.function
     return sum(function.attr["_XlaMustCompile"].b for function in functions)

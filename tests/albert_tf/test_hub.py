@@ -18,10 +18,10 @@ from albert_tf.loading.conversion import convert
 from albert_tf.loading.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import PIECES, write_modules, written
 from tests.albert_tf.tiny import table
 from tests.conftest import ROOT
+from tests.refusals import refused
 from tfrecords.base import hub as base_hub
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -32,7 +32,7 @@ PUBLISHED = Path("published") / NAMES
 forget = base_hub._download.cache_clear
 
 
-def set_offline(monkeypatch, is_offline: bool) -> None:
+def set_offline(monkeypatch, is_offline):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
     # Before version 1, a session keeps what it read when it began.
     getattr(utils, "reset_sessions", lambda: None)()
@@ -52,7 +52,7 @@ def server(tmp_path, monkeypatch):
     forget()
 
 
-def publish(*files: str, **configuration) -> None:
+def publish(*files, **configuration):
     """Puts a model on the server, whose files have a few bytes, and its weights 0.8 MB."""
     for file in (".gitattributes", "config.json", "vocab.txt", *files):
         path = PUBLISHED / file
@@ -65,7 +65,7 @@ def publish(*files: str, **configuration) -> None:
             path.write_text(VOCABULARY if file == "vocab.txt" else json.dumps({"model_type": "bert"} | configuration))
 
 
-def downloaded(folder: Path) -> list[str]:
+def downloaded(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -77,9 +77,9 @@ def downloaded(folder: Path) -> list[str]:
          "model-1.safetensors model-2.safetensors model.safetensors.index.json"),
         ("model.keras task.json albert_tokenizer.json", "albert_tokenizer.json model.keras task.json"),
         ("metadata.json model.weights.h5 task.json task.weights.h5 preprocessor.json assets/tokenizer/vocabulary.txt",
-         "assets/tokenizer/vocabulary.txt metadata.json model.weights.h5 preprocessor.json task.json task.weights.h5"),
+         "assets/tokenizer/vocabulary.txt metadata.json model.weights.h5 preprocessor.json task.json task.weights.h5")
     ],
-    ids=["one file", "shards", "our own", "keras-hub"],
+    ids=["one file", "shards", "our own", "keras-hub"]
 )  # fmt: skip
 def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, expected):
     publish(*files.split())

@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save_file
 from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSpanPredictor
 from albert_tf.checkpoints import load_huggingface, save_huggingface
 from tests.albert_tf.gold.huggingface import make
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, table
+from tests.refusals import refused
 
 GOLD = Path(__file__).parent / "gold" / "huggingface"
 KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}

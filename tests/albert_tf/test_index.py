@@ -9,9 +9,9 @@ import albert_tf
 from albert_tf import open_index, search
 from albert_tf.embeddings import index as indices
 from albert_tf.embeddings.index import Index, index_folder
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 from tfrecords.answers.numbers import unit
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -131,6 +131,22 @@ def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
     with refused("was built by a model in memory; save that"):
         search.main(search.SearchSettings(index_dir=str(place), query=("bad film",)))
     assert [line.split("  ")[1] for line in said] == [TEXTS[n] for n, _ in expected(loaded, "bad film", 2)]
+
+
+def test_ids_of_a_table_are_kept_and_printed(folder, loaded, tmp_path, capsys):
+    (tmp_path / "texts.csv").write_text("id,kind,text\n" + "".join(f"n{n},k,{text}\n" for n, text in enumerate(TEXTS)))
+    flags = {"model": str(folder), "text_file": str(tmp_path / "texts.csv"), "query": ("bad film",), "top": 2}
+    nearest = [n for n, _ in expected(loaded, "bad film", 2)]
+    for keep, names in (({}, ["id"]), ({"keep": "kind,id"}, ["kind", "id"])):
+        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **flags, **keep))
+        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), query=("bad film",), top=2))
+        said = [line.split("  ")[1:] for line in capsys.readouterr().out.splitlines() if not line.startswith("wrote")]
+        values = [{"id": f"n{n}", "kind": "k"} for n in nearest]
+        assert said == 2 * [[*(row[name] for name in names), TEXTS[n]] for n, row in zip(nearest, values)]
+    hits = open_index(tmp_path / "index", loaded).search("bad film", top=2)
+    assert [hit.kept for hit in hits] == [{"kind": "k", "id": f"n{n}"} for n in nearest]
+    with refused("no column 'nr'; it has 'id', 'kind', 'text'; give --text_column=... and --keep"):
+        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **flags, keep="nr"))
 
 
 REFUSED = table("""

@@ -15,7 +15,7 @@ from tests.albert_tf.depth_cases import TEXTS, filled, small
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def fitted() -> dict[str, np.ndarray]:
+def fitted():
     """The losses of two epochs, the weights after them, and an answer; walked by a loop, as deep models are."""
     model = filled(albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(small(), walk="loop"), 2, 0.0))
     model.compile(keras.optimizers.SGD(0.1))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import CLASSES, KINDS, POOLED, ROWS, batch, labels, small
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(num_hidden_layers=1)
@@ -87,7 +87,7 @@ def test_summaries_and_plots_know_every_shape(kind):
     assert kind == "encoder" or "AlbertEncoder" in printed
     table = keras.src.utils.model_visualization.make_layer_label(
         model, show_layer_names=True, show_layer_activations=False, show_dtype=True, show_shapes=True,
-        show_trainable=False,
+        show_trainable=False
     )  # fmt: skip
     assert "?" not in table and "input_ids" in table
     keras.tree.assert_same_structure(model(batch(kind)), model.output)

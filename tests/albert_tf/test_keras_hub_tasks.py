@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from albert_tf import AlbertClassifier, AlbertRegressor
 from albert_tf.checkpoints.keras_hub import read_preprocessor
 from albert_tf.loading import load as loading
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import VOCABULARY
+from tests.refusals import refused
 from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -45,7 +45,7 @@ def albert(**head):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*TEXTS[:3], "the quick brown fox"] * 8), model_writer=model, vocab_size=60, pad_id=0,
         hard_vocab_limit=False, unk_id=1, bos_id=2, eos_id=3, pad_piece="<pad>", unk_piece="<unk>", bos_piece="[CLS]",
-        eos_piece="[SEP]", user_defined_symbols="[MASK]", minloglevel=2,
+        eos_piece="[SEP]", user_defined_symbols="[MASK]", minloglevel=2
     )  # fmt: skip
     tokenizer = hub.AlbertTokenizer(model.getvalue())
     preprocessor = hub.AlbertTextClassifierPreprocessor(tokenizer, sequence_length=12)
@@ -76,8 +76,8 @@ def ours(loaded, texts):
     "make",
     [
         pytest.param(bert, id="bert", marks=pytest.mark.slow), pytest.param(roberta, id="roberta"),
-        pytest.param(albert, id="albert"), pytest.param(lambda: bert(False), id="cased"),
-    ],
+        pytest.param(albert, id="albert"), pytest.param(lambda: bert(False), id="cased")
+    ]
 )  # fmt: skip
 def test_the_answers_are_those_of_keras_hub(make):
     task = fitted(make())
@@ -167,7 +167,7 @@ REFUSED = {
     "another tokenizer": (
         lambda: read_preprocessor(Odd(hub.BertTokenizer(vocabulary=WORDS))), "reads letters, .* otherwise than any"
     ),
-    "no such preset": (lambda: loading.load("hf://"), "keras-hub cannot load the preset 'hf://'"),
+    "no such preset": (lambda: loading.load("hf://"), "keras-hub cannot load the preset 'hf://'")
 }  # fmt: skip
 
 

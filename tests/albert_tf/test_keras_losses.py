@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, PairTrainer
 from albert_tf.models.text_student import TextStudent
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import CHOICES, CLASSES, KINDS, LENGTH, ROWS, assert_alike, batch, labels, randomise, small
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -10,8 +10,8 @@ from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.loading import load as loading
 from albert_tf.loading.conversion import convert
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_same_weights, small
+from tests.refusals import refused
 from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.training import BPE_SPECIAL
@@ -108,9 +108,9 @@ GIVEN = {
     "fewer pieces": (lambda model, own: _vocabulary(own, PIECES[:-1]), "7 pieces, "),
     "a word more": (lambda model, own: _vocabulary(own, [*PIECES[:-1], "c"]), "piece 7 is 'c', not '##c'"),
     "special pieces elsewhere": (
-        lambda model, own: _vocabulary(own, [*PIECES[4::-1], *PIECES[5:]]), r"\[SEP\] has the id 1, not 3",
+        lambda model, own: _vocabulary(own, [*PIECES[4::-1], *PIECES[5:]]), r"\[SEP\] has the id 1, not 3"
     ),
-    "another kind": (lambda model, own: write_tokenizer("bpe", own) and own, "kind bpe, not wordpiece"),
+    "another kind": (lambda model, own: write_tokenizer("bpe", own) and own, "kind bpe, not wordpiece")
 }  # fmt: skip
 
 

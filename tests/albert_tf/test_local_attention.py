@@ -11,7 +11,7 @@ from albert_tf import AlbertEncoder
 from albert_tf.extensions.window import attend_nearby
 from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import WINDOW, alike, small, trained
-from tests.albert_tf.refusals import refused
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(max_position_embeddings=40, num_hidden_layers=5, initializer_range=0.2, **WINDOW)
@@ -83,12 +83,7 @@ def test_the_plan_says_which_steps_are_local_and_loops_repeat_the_pattern():
 
 
 @pytest.mark.parametrize(
-    "every, changes",
-    [
-        (0, {}),
-        (2, {"position_type": "rotary", "norm_position": "pre"}),
-        (2, {"sharing": "none"}),
-    ],
+    "every, changes", [(0, {}), (2, {"position_type": "rotary", "norm_position": "pre"}), (2, {"sharing": "none"})]
 )
 def test_a_window_over_the_whole_row_is_full_attention(features, every, changes):
     """And trained like it: the same weights, a window of the row's length, and none."""

@@ -7,8 +7,8 @@ from numpy.testing import assert_array_equal
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import KINDS, LENGTH, POOLED, ROWS, assert_alike, batch, labels, small
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 # From the dearest to the cheapest.

@@ -18,7 +18,7 @@ RNG = np.random.default_rng(5)
 MASK = FEATURES["input_mask"]
 OPTIONS = {
     "norm_position": ("post", "pre"), "norm": ("layer_norm", "rms_norm"), "feed_forward": ("mlp", "glu"),
-    "position_type": ("absolute", "rotary"), "use_bias": (True, False),
+    "position_type": ("absolute", "rotary"), "use_bias": (True, False)
 }  # fmt: skip
 # Every pair of options occurs.
 CHOSEN = ((0, 0, 0, 0, 0), (0, 1, 1, 1, 0), (1, 0, 1, 0, 1), (1, 1, 0, 1, 1), (0, 0, 0, 1, 1), (1, 1, 1, 0, 0))

@@ -22,8 +22,8 @@ from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.extensions.distance_buckets import MOST, buckets
 from tests.albert_tf.depth_cases import alike, small
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 from tfrecords.tokenizers.loading import tokenizer_in
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -40,7 +40,7 @@ PIECES = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "
 ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}
 
 
-def tiny(**changes) -> AlbertConfig:
+def tiny(**changes):
     own = dict(sharing="none", embedding_size=16, vocab_size=len(PIECES), num_hidden_layers=2)
     own |= {KEY: 32, "position_offset": 2, "type_vocab_size": 1, "hidden_act": "gelu_erf"}
     return small(**own | changes)
@@ -114,7 +114,7 @@ def test_blocks_in_one_order_answer_the_same():
     assert any((one != other).any() for one, other in zip(aligned.get_weights(), model.get_weights()))
 
 
-def tokenizer_json() -> dict:
+def tokenizer_json():
     """A tokenizer.json as MPNet's converter writes it."""
     values = json.loads("""{
         "version": "1.0", "truncation": null, "padding": null, "pre_tokenizer": {"type": "BertPreTokenizer"},

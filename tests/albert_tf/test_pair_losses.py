@@ -7,11 +7,11 @@ from numpy.testing import assert_allclose
 
 from albert_tf import AlbertSentenceEmbedder
 from albert_tf.choices import PAIR_LOSSES
+from albert_tf.models.base import part_of
 from albert_tf.models.pair_losses import LOSSES, PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
-from albert_tf.models.whole_batch import part_of
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.training.portable_parts import CONFIG
+from tests.refusals import refused
 
 ROWS, WIDTH = 6, 8
 RANDOM = np.random.default_rng(0)

@@ -17,8 +17,8 @@ from albert_tf.checkpoints import formats, save_huggingface
 from albert_tf.loading.conversion import convert
 from serving.client.tasks import raw_scores
 from serving.exportable import ExportOptions, make_exportable
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small, table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "query", ":"]

@@ -11,7 +11,6 @@ from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.variables import encoder_of
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import (
     KINDS,
     assert_same_answers,
@@ -22,6 +21,7 @@ from tests.albert_tf.tiny import (
     table,
     values_of,
 )
+from tests.refusals import refused
 
 TF1, HF, KERAS = "official", "huggingface", "keras"
 XLNET = json.loads("""{
@@ -90,7 +90,7 @@ PASSES = table("""
 """)  # noqa: E501
 # The same tensors, or the same configuration, pass in another row.
 SLOW = {
-    ("pretrainer", "relu"), ("pretrainer", "word"), ("encoder", "BERT"), ("encoder", "RoBERTa"),
+    ("pretrainer", "relu"), ("pretrainer", "word"), ("encoder", "BERT"), ("encoder", "RoBERTa")
 }  # fmt: skip
 CASES = [
     pytest.param(kind, config, form, published, marks=[pytest.mark.slow] * ((kind, config) in SLOW))

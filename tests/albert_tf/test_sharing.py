@@ -10,8 +10,8 @@ from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.sharing import share_blocks, unshare_blocks
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf.depth_cases import FEATURES, alike, small
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 
 PLANS = json.loads("""{
     "one block": {"num_hidden_layers": 3},
@@ -69,9 +69,7 @@ def test_at_a_lower_rank_what_is_lost_is_the_truncated_singular_values(changes):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [*PLANS.values(), PLANS["one block"] | {"random_depth_min": 2}],
-    ids=[*PLANS, "random depth"],
+    "changes", [*PLANS.values(), PLANS["one block"] | {"random_depth_min": 2}], ids=[*PLANS, "random depth"]
 )
 @pytest.mark.few(2)
 def test_unshared_again_each_step_has_a_kernel_with_its_low_rank(changes):

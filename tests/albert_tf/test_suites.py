@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from albert_tf import run_evaluation
-from albert_tf.suites.scores import expected_scores
 from albert_tf.suites.sets import find_sets
-from tests.albert_tf.refusals import lines, refused
+from albert_tf.tasks.metrics import expected_scores
 from tests.albert_tf.search_model import TEXTS, made
+from tests.refusals import lines, refused
 from tfrecords.answers.numbers import similarity
 
 STS = "sentence1,sentence2,score\na,b,1.5\nb,c,3\nc,a,2\n"
@@ -58,11 +58,11 @@ def test_published_folders_are_read(tmp_path):
     queries = "<top><num> 7</num><title>\nfirst\n one</title></top><top><num> 9</num><title>second</title></top>"
     written(
         tmp_path / "cran", **{"cran__all__1400__xml__gz": document(1) + document(2), "cran__qry__xml": queries},
-        cranqrel__trec__txt="1 0 2 1\n1 0 1 0\n2 0 1 1\n",
+        cranqrel__trec__txt="1 0 2 1\n1 0 1 0\n2 0 1 1\n"
     )  # fmt: skip
     written(
         tmp_path / "beir", corpus__jsonl='{"_id": "a", "title": "T", "text": "x"}\n{"_id": "b", "text": "y"}\n',
-        queries__jsonl='{"_id": "1", "text": "q"}\n', qrels_IN_test__tsv="query-id\tcorpus-id\tscore\n1\tb\t2\n",
+        queries__jsonl='{"_id": "1", "text": "q"}\n', qrels_IN_test__tsv="query-id\tcorpus-id\tscore\n1\tb\t2\n"
     )  # fmt: skip
     beir, cranfield, of_sick, of_semeval = find_sets(str(tmp_path))
     assert beir.passages == {"a": "T x", "b": "y"} and beir.judgements == {"1": {"b": 2}}
@@ -156,7 +156,7 @@ def test_passages_are_ranked(tmp_path, measure):
     corpus = "".join(json.dumps({"_id": name, "text": name}) + "\n" for name in "abcdefghijklmn")
     written(
         folder := tmp_path / "beir", corpus__jsonl=corpus, queries__jsonl='{"_id": "1", "text": "z"}',
-        qrels_IN_test__tsv="query-id\tcorpus-id\tscore\n1\tm\t1\n1\ta\t1\n",
+        qrels_IN_test__tsv="query-id\tcorpus-id\tscore\n1\tm\t1\n1\ta\t1\n"
     )  # fmt: skip
     (data,) = find_sets(str(folder))
     found = measure(data, Letters())["retrieval"]
@@ -170,7 +170,7 @@ def test_a_query_among_the_passages_is_not_found(tmp_path, measure, text, rank):
     corpus = '{"_id": "a", "text": "a"}\n{"_id": "b", "text": "b"}\n'
     written(
         tmp_path, corpus__jsonl=corpus + json.dumps({"_id": "1", "title": "z", "text": text}) + "\n",
-        queries__jsonl='{"_id": "1", "text": "z"}', qrels_IN_dev__tsv="query-id\tcorpus-id\tscore\n1\ta\t-1\n1\tb\t1\n",
+        queries__jsonl='{"_id": "1", "text": "z"}', qrels_IN_dev__tsv="query-id\tcorpus-id\tscore\n1\ta\t-1\n1\tb\t1\n"
     )  # fmt: skip
     (data,) = find_sets(str(tmp_path))
     assert data.judgements == {"1": {"a": 0, "b": 1}}

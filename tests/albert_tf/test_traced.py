@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from albert_tf.base.model import traced_functions
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import KINDS, batch, randomise, small
+from tests.refusals import refused
 
 CONFIG = small(num_hidden_layers=1)
 X = batch()

@@ -8,11 +8,11 @@ import tensorflow as tf
 from keras import ops
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, XlnetPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases, xlnet_reference
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TOLERANCE = dict(atol=1e-5, rtol=0)
@@ -20,7 +20,7 @@ BATCH, LENGTH, PAST, TARGETS = 2, 6, 4, 3
 ONE = np.array([[1, 2]])
 
 
-def small(**changes) -> AlbertConfig:
+def small(**changes):
     fields = dict(embedding_size=16, num_hidden_layers=3, position_type="relative", initializer_range=0.3)
     return depth_cases.small(**fields | changes)
 
@@ -40,12 +40,12 @@ UNMASKED = {name: value for name, value in FEATURES.items() if name != "perm_mas
 MEMORY = {"memory": RNG.normal(size=(3, BATCH, PAST, 16)).astype("float32")}
 
 
-def pretrainer(**changes) -> XlnetPretrainer:
+def pretrainer(**changes):
     """With weights that are all different from what they begin as, norms and biases too."""
     return depth_cases.filled(XlnetPretrainer(AlbertEncoder(small(**changes), pooler=False)))
 
 
-def as_queries(features: dict) -> dict:
+def as_queries(features):
     renamed = features | {"query_positions": features["masked_lm_positions"]}
     return {name: value for name, value in renamed.items() if not name.startswith("masked_lm")}
 
@@ -106,7 +106,7 @@ def test_one_graph_takes_rows_of_every_length(in_graphs):
             assert_allclose(ours, expected, atol=1e-5)
 
 
-def order_mask(order: list[int], length: int) -> np.ndarray:
+def order_mask(order, length):
     """What permutation LM masks: the targets `order`, in their order; all else is seen by all."""
     mask = np.zeros((1, length, length), "float32")
     for place, target in enumerate(order):
@@ -115,7 +115,7 @@ def order_mask(order: list[int], length: int) -> np.ndarray:
     return mask
 
 
-def queries_of(model, ids, mask, targets) -> np.ndarray:
+def queries_of(model, ids, mask, targets):
     features = {"input_ids": np.array([ids]), "perm_mask": mask, "query_positions": np.array([targets])}
     return np.asarray(model.encoder(features)["query_output"])[0]
 

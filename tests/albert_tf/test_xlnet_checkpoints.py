@@ -11,9 +11,9 @@ from albert_tf import AlbertEncoder, AlbertSpanPredictor, XlnetPretrainer
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from albert_tf.checkpoints.official import read_tensors, write_tensors
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_round_trips import XLNET
 from tests.albert_tf.tiny import small
+from tests.refusals import refused
 
 TOLERANCE = dict(atol=1e-5, rtol=0)
 CONFIG = small(**XLNET, num_attention_heads=4)
@@ -61,7 +61,7 @@ def torch_folder(tmp_path_factory):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-    def make(name: str, **options):
+    def make(name, **options):
         torch.manual_seed(len(name))
         values = dict(
             vocab_size=30, d_model=32, n_layer=3, n_head=4, d_inner=40, initializer_range=0.3, mem_len=5, dropout=0.1
@@ -76,7 +76,7 @@ def torch_folder(tmp_path_factory):
     return make
 
 
-def batch(seed: int, mapped: bool, permuted: bool, remembered: bool, rows: int = BATCH):
+def batch(seed, mapped, permuted, remembered, rows=BATCH):
     """The same batch in transformers' words and in ours."""
     import torch
 

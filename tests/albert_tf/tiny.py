@@ -14,7 +14,7 @@ from albert_tf.checkpoints.variables import named_variables
 ROWS, LENGTH, CHOICES, CLASSES = 4, 8, 3, 3
 
 
-def small(**changes) -> AlbertConfig:
+def small(**changes):
     sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
     return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=32) | changes)
 
@@ -35,7 +35,7 @@ KINDS = {
 POOLED = ("encoder", "classifier", "regressor", "choices", "pretrainer")
 
 
-def batch(kind: str = "encoder", seed: int = 0) -> dict[str, np.ndarray]:
+def batch(kind="encoder", seed=0):
     """Rows of 8 to 5 tokens, in two segments."""
     shape = (ROWS, CHOICES, LENGTH) if kind == "choices" else (ROWS, LENGTH)
     lengths = (LENGTH - np.arange(ROWS)).reshape(-1, *[1] * (len(shape) - 1))
@@ -45,7 +45,7 @@ def batch(kind: str = "encoder", seed: int = 0) -> dict[str, np.ndarray]:
     return found | ({"masked_lm_positions": np.array([[1, 2]] * ROWS, "int32")} if kind == "pretrainer" else {})
 
 
-def labels(kind: str) -> tuple[dict[str, np.ndarray], tuple]:
+def labels(kind):
     """What `fit` takes besides a batch: more features, and targets with their weights."""
     classes = np.arange(ROWS) % 2
     if kind == "tagger":
@@ -72,12 +72,12 @@ def graphs():
         tf.config.run_functions_eagerly(before)
 
 
-def table(text: str) -> list[list[str]]:
+def table(text):
     """The rows of a table in text, whose columns `|` separates."""
     return [[cell.strip() for cell in row.split(" |")] for row in text.strip().splitlines()]
 
 
-def randomise(model: keras.Model, seed: int = 5) -> keras.Model:
+def randomise(model, seed=5):
     """Sets weights at random, near 1 where they are scales: others would drown what tells tokens apart."""
     rng = np.random.default_rng(seed)
     for variable in model.weights:
@@ -86,20 +86,20 @@ def randomise(model: keras.Model, seed: int = 5) -> keras.Model:
     return model
 
 
-def numbers(value) -> np.ndarray:
+def numbers(value):
     return keras.ops.convert_to_numpy(keras.ops.cast(value, "float32"))
 
 
-def values_of(model: keras.Model) -> dict[str, np.ndarray]:
+def values_of(model):
     return {name: keras.ops.convert_to_numpy(value) for name, value in named_variables(model).items()}
 
 
-def assert_same_weights(one: keras.Model, other: keras.Model) -> None:
+def assert_same_weights(one, other):
     """Equal to the bit, by name."""
     assert_alike(values_of(one), values_of(other), atol=0)
 
 
-def assert_alike(found, expected, atol: float = 1e-5) -> None:
+def assert_alike(found, expected, atol=1e-5):
     """Equal arrays in equal structures; to the bit where the tolerance is 0."""
     found, expected = (keras.tree.map_structure(numbers, one) for one in (found, expected))
     keras.tree.assert_same_structure(found, expected)
@@ -107,6 +107,6 @@ def assert_alike(found, expected, atol: float = 1e-5) -> None:
         np.testing.assert_allclose(ours, theirs, atol=atol, rtol=min(atol, 1e-7), err_msg=str(path))
 
 
-def assert_same_answers(one: keras.Model, other: keras.Model, features: dict | None = None, atol: float = 1e-5) -> None:
+def assert_same_answers(one, other, features=None, atol=1e-5):
     features = batch() if features is None else features
     assert_alike(one(features), other(features), atol)

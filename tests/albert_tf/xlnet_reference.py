@@ -8,17 +8,17 @@ import math
 import numpy as np
 
 
-def encode_distances(distances: np.ndarray, width: int) -> np.ndarray:
+def encode_distances(distances, width):
     """Sines, then cosines, of distance * 10000**(-2i / width): float64 [..., width]."""
     angles = distances[..., None] / 10000.0 ** (2 * np.arange(width // 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
 
 
-def gelu(x: np.ndarray) -> np.ndarray:
+def gelu(x):
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def normalise(x: np.ndarray, weights: dict, name: str) -> np.ndarray:
+def normalise(x, weights, name):
     centred = x - x.mean(axis=-1, keepdims=True)
     deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
     return centred / deviation * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
@@ -60,7 +60,7 @@ def attend(of, heads, stream, places, content, past, row, clamp, kind, is_conten
     return np.einsum("hqk,khs->qhs", shares, value).reshape(len(places), width) @ of("output/kernel")
 
 
-def run(weights: dict, features: dict, steps: list, heads: int, clamp: int = 0, kind: str = "bi", untied: bool = False):
+def run(weights, features, steps, heads, clamp=0, kind="bi", untied=False):
     """Runs the model.
 
     Args:
@@ -108,7 +108,7 @@ def run(weights: dict, features: dict, steps: list, heads: int, clamp: int = 0, 
     return np.moveaxis(np.array(all_content), 0, 1), np.array(all_queries)
 
 
-def loss(weights: dict, queries: np.ndarray, ids: np.ndarray, counts: np.ndarray) -> float:
+def loss(weights, queries, ids, counts):
     """sum(nll * counts) / sum(counts), of logits by the word embeddings and a bias."""
     if "embeddings/projection/kernel" in weights:
         queries = queries @ weights["embeddings/projection/kernel"].T

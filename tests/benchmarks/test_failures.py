@@ -6,10 +6,9 @@ import pytest
 
 from benchmarks import inference, inference_accuracy
 from benchmarks.latency import __main__ as latency
-from benchmarks.machine import machine_line
 from serving.benchmark.report import environment
+from tests.refusals import refused
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 
 
 def fails(*_, **__):
@@ -17,7 +16,7 @@ def fails(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("has_data", "message"), [(False, "has no folder spm"), (True, "--early_exit_model=a has no exit heads")]
+    "has_data, message", [(False, "has no folder spm"), (True, "--early_exit_model=a has no exit heads")]
 )
 def test_an_early_exit_model_is_looked_at_first(monkeypatch, tmp_path, has_data, message):
     if has_data:
@@ -25,22 +24,8 @@ def test_an_early_exit_model_is_looked_at_first(monkeypatch, tmp_path, has_data,
     monkeypatch.setattr(inference_accuracy, "load", lambda folder: SimpleNamespace(model=None))
     monkeypatch.setattr(inference, "make_random_encoder", fails)
     given = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path), "early_exit_model": "a"}
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         inference.benchmark(inference.InferenceBenchmarkSettings(**given))
-
-
-def test_points_are_lost_against_the_same_rows():
-    """Single rows are one in eight: their accuracy is another."""
-    before = [{"batch": 32, "accuracy": 0.875}, {"batch": 32, "accuracy": 0.75}]
-    assert inference_accuracy.points_lost([], 32, 0.875) == 0.0
-    assert inference_accuracy.points_lost(before, 32, 0.75) == 12.5
-    assert inference_accuracy.points_lost(before, 1, 0.5) == 0.0
-    assert inference_accuracy.points_lost([*before, {"batch": 1, "accuracy": 0.5}], 1, 0.25) == 25.0
-
-
-def test_the_machine_in_a_line():
-    here = environment()
-    assert machine_line().startswith(f"{here['cpu']}, {here['usable_cores']} cores, load ")
 
 
 @pytest.fixture
@@ -77,6 +62,6 @@ def test_latencies_are_kept_while_they_are_of_the_same_settings_machine_and_vers
     figures = files.read_json(first)
     for changed in ({"cpu": "another"}, {"packages": {"tensorflow": "1.0"}}):
         files.write_json(first, figures | {"environment": figures["environment"] | changed})
-        with pytest.raises(UserError, match="of several machines or versions"):
+        with refused("of several machines or versions"):
             latencies(seconds=0.0)
         assert latencies(seconds=1.0) == ["albert_tiny"]

@@ -15,7 +15,7 @@ def small(monkeypatch):
     """A tiny model, made-up sentences, and no processes for what loading costs."""
     config = AlbertConfig(
         vocab_size=60, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=32,
+        intermediate_size=32, max_position_embeddings=32
     )  # fmt: skip
     monkeypatch.setattr(inference, "make_random_encoder", lambda name: AlbertEncoder(config))
     rows = [[2, *range(5, 5 + length), 3] for length in (3, 9, 20)]

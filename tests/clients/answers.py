@@ -6,19 +6,15 @@ from serving.client import Client
 
 TEXTS = ["the cat sat on the mat", "paris is the capital of france", "who ran in the river ?", "café ☕ fine film"]
 DOCUMENTS = ["a fine film", "paris is the capital of france", "the dull cat", "the river runs in paris"]
-# Longer than a row of 48 tokens, of words that are a token each.
-LONG = "a river is in paris " * 9 + "the dull cat sat in the mat"
 # Of the clients' programs, but for the addresses.
 WHERE = {
     "texts": TEXTS,
     "many": [f"the cat {number} sat on mat {number % 7}" for number in range(2048)],
     "query": "what is the capital of france",
     "documents": DOCUMENTS,
-    "long": LONG,
     "masked": "the cat sat on the [MASK]",
     "question": "what is the capital of france",
     "context": "paris is the capital of france and the river runs in it",
-    "size": 16,
 }
 
 
@@ -29,16 +25,16 @@ def unit(vectors):
 class Answers:
     """The answers by the names of OUTCOMES."""
 
-    def __init__(self, server: str, models: list[str], prompts: dict[str, str]):
-        self._server, self._models, self._prompts = server, models, prompts
+    def __init__(self, server):
+        self._server = server
         self._made = {}
 
-    def __getitem__(self, outcome: str):
+    def __getitem__(self, outcome):
         if outcome not in self._made:
             self._made[outcome] = getattr(self, "_" + outcome.replace(" ", "_"))()
         return self._made[outcome]
 
-    def _asked(self, model: str, signature: str = "serving_default", **inputs):
+    def _asked(self, model, signature="serving_default", **inputs):
         with Client(self._server, model, signature=signature) as client:
             return client.predict({name: np.array(values, object) for name, values in inputs.items()})
 
@@ -48,27 +44,11 @@ class Answers:
     def _vectors(self):
         return self._embedded(TEXTS)
 
-    def _shorter_vectors(self):
-        return unit(self["vectors"][:, :8])
-
     def _many_vectors(self):
         return self._embedded(WHERE["many"])
 
     def _one_vector(self):
         return self["vectors"][0]
-
-    def _prompted_vectors(self):
-        return self._embedded([self._prompts["query"] + text for text in TEXTS])
-
-    def _vector_of_the_end(self):
-        return self._embedded([" ".join(LONG.split()[-46:])])
-
-    def _int8_vectors(self):
-        """The largest number of each vector is 127 or -127."""
-        return np.rint(self["vectors"] / np.abs(self["vectors"]).max(axis=1, keepdims=True) * 127).astype(int)
-
-    def _token_vectors(self):
-        return self._pieces_of(TEXTS)["lengths"]
 
     def _similarities(self):
         vectors = unit(self["vectors"])
@@ -78,24 +58,15 @@ class Answers:
         texts = unit(self._embedded([WHERE["query"], *DOCUMENTS]))
         return int((texts[1:] @ texts[0]).argmax())
 
-    def _scores(self):
-        with Client(self._server, "pairs") as client:
-            return client.rerank(WHERE["query"], DOCUMENTS)
-
-    def _ranking(self):
-        scores = self["scores"]
-        return [[int(place), scores[place]] for place in np.argsort(-scores)]
-
     def _two_of_the_ranking(self):
-        return self["ranking"][:2]
-
-    def _classes(self):
-        rows = self._asked("classifier", text=TEXTS)["probabilities"]
-        names = ["dull", "so so", "fine"]
-        return [[[names[place], row[place]] for place in np.argsort(-row)] for row in rows]
+        with Client(self._server, "pairs") as client:
+            scores = client.rerank(WHERE["query"], DOCUMENTS)
+        return [[int(place), scores[place]] for place in np.argsort(-scores)[:2]]
 
     def _classes_of_one(self):
-        return self["classes"][0]
+        (row,) = self._asked("classifier", text=TEXTS[:1])["probabilities"]
+        names = ["dull", "so so", "fine"]
+        return [[names[place], row[place]] for place in np.argsort(-row)]
 
     def _pieces_for_a_mask(self):
         found = self._asked("words", "fill_mask", text=[WHERE["masked"]])
@@ -124,27 +95,11 @@ class Answers:
         first = [found[name][0, 0] for name in ("answers", "starts", "ends", "probabilities")]
         return [first[0].decode(), *first[1:]]
 
-    def _pieces_of(self, texts):
-        return self._asked("embedder", "tokenize", text=texts)
-
-    def _pieces(self):
-        found = self._pieces_of(TEXTS[:1])
-        return [piece.decode() for piece in found["pieces"][0][: found["lengths"][0]]][1:-1]
-
-    def _text_of_ids(self):
-        return TEXTS[:1]
-
-    def _names(self):
-        return self._models
-
     def _available(self):
         return ["AVAILABLE"]
 
-    def _head(self):
-        return [["200", True, 0]] * 2
 
-
-def same(found, expected, tolerance: float = 2e-5) -> bool:
+def same(found, expected, tolerance=2e-5):
     """Whether two answers are equal, numbers up to rounding."""
     if isinstance(expected, str):
         return found == expected

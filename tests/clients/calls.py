@@ -20,7 +20,7 @@ import calls_texts
 # What would ask other machines while the libraries are imported.
 os.environ |= {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True", "ANONYMIZED_TELEMETRY": "False", "HAYSTACK_TELEMETRY_ENABLED": "False",
-    "HF_HUB_DISABLE_TELEMETRY": "1", "LANGSMITH_TRACING": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1", "LANGSMITH_TRACING": "false"
 }  # fmt: skip
 PROGRAMS = vars(calls_openai) | vars(calls_servers) | vars(calls_texts)
 

@@ -24,16 +24,8 @@ def openai_vectors(at, texts=None, **options):
     return [one.embedding for one in answer.data]
 
 
-def openai_floats(at):
-    return openai_vectors(at, encoding_format="float")
-
-
 def openai_base64(at):
     return openai_vectors(at)
-
-
-def openai_dimensions(at):
-    return openai_vectors(at, dimensions=8)
 
 
 def openai_many(at):
@@ -47,18 +39,6 @@ async def openai_async(at):
         asked = [client.embeddings.create(model="embedder", input=at.texts[n % len(at.texts)]) for n in range(16)]
         vectors = [answer.data[0].embedding for answer in await asyncio.gather(*asked)]
     return vectors[-len(at.texts) :]
-
-
-def openai_models(at):
-    return [one.id for one in openai_client(at).models.list()]
-
-
-def openai_other(at):
-    openai_client(at).embeddings.create(model="gpt", input="x")
-
-
-def openai_ids(at):
-    openai_client(at).embeddings.create(model="embedder", input=[[1, 2]])
 
 
 def openai_chat(at):

@@ -1,6 +1,5 @@
 """What clients of tensors do, programs that measure servers, and commands. Run by calls.py."""
 
-import gzip
 import json
 import subprocess
 
@@ -62,29 +61,3 @@ def curl_rest(at):
 
 def curl_gateway(at):
     return json.loads(curl(f"{at.url}/embed", body=json.dumps({"inputs": at.texts}).encode()))
-
-
-def curl_many(at):
-    return json.loads(curl(f"{at.url}/embed", body=json.dumps({"inputs": at.many}).encode()))
-
-
-def curl_inflated(url, field, texts):
-    body = gzip.compress(json.dumps({field: texts}).encode())
-    return json.loads(curl(url, "--header", "Content-Encoding: gzip", body=body))
-
-
-def curl_gzip(at):
-    return curl_inflated(f"{at.url}/embed", "inputs", at.texts)
-
-
-def curl_gzip_rest(at):
-    return curl_inflated(f"http://{at.rest}/v1/models/embedder:predict", "instances", at.texts)["predictions"]
-
-
-def curl_head(at):
-    found = []
-    for path in ("/health", "/v1/models"):
-        head, whole = curl("--head", at.url + path), curl("--include", at.url + path)
-        names = [{line.split(b":")[0] for line in one.split(b"\r\n\r\n")[0].splitlines()} for one in (head, whole)]
-        found.append([head.split()[1].decode(), names[0] == names[1], len(head.split(b"\r\n\r\n")[1])])
-    return found

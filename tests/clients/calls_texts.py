@@ -8,10 +8,10 @@ KEY = "none"
 # Cohere
 
 
-def cohere_client(at, version=2):
+def cohere_client(at):
     import cohere
 
-    return (cohere.ClientV2 if version == 2 else cohere.Client)(api_key=KEY, base_url=at.url)
+    return cohere.ClientV2(api_key=KEY, base_url=at.url)
 
 
 def cohere_rerank(at):
@@ -19,52 +19,9 @@ def cohere_rerank(at):
     return [[one.index, one.relevance_score] for one in answer.results]
 
 
-def cohere_rerank_v1(at):
-    answer = cohere_client(at, 1).rerank(model="pairs", query=at.query, documents=at.documents)
-    return [[one.index, one.relevance_score] for one in answer.results]
-
-
-def cohere_vectors(at, input_type, kind="float"):
-    answer = cohere_client(at).embed(
-        model="embedder", texts=at.texts, input_type=input_type, embedding_types=[kind]
-    )  # fmt: skip
-    return getattr(answer.embeddings, "float_" if kind == "float" else kind)
-
-
 def cohere_embed(at):
-    return cohere_vectors(at, "classification")
-
-
-def cohere_embed_v1(at):
-    return cohere_client(at, 1).embed(model="embedder", texts=at.texts, input_type="classification").embeddings
-
-
-def cohere_query(at):
-    return cohere_vectors(at, "search_query")
-
-
-def cohere_int8(at):
-    return cohere_vectors(at, "classification", "int8")
-
-
-def cohere_left(at):
-    return cohere_client(at).embed(
-        model="embedder", texts=[at.long], input_type="classification", embedding_types=["float"], truncate="START"
-    ).embeddings.float_  # fmt: skip
-
-
-def cohere_models(at):
-    return [one.name for one in cohere_client(at, 1).models.list().models]
-
-
-def cohere_detokenize(at):
-    client = cohere_client(at, 1)
-    tokens = client.tokenize(text=at.texts[0], model="embedder", offline=False).tokens
-    return [client.detokenize(tokens=tokens, model="embedder", offline=False).text]
-
-
-def cohere_tokenize(at):
-    return cohere_client(at, 1).tokenize(text=at.texts[0], model="embedder", offline=False).token_strings
+    asked = {"texts": at.texts, "input_type": "classification", "embedding_types": ["float"]}
+    return cohere_client(at).embed(model="embedder", **asked).embeddings.float_
 
 
 # Hugging Face
@@ -83,15 +40,6 @@ def hub_vector(at):
 
 def hub_vectors(at):
     return hub().feature_extraction(at.texts, model=at.url).tolist()
-
-
-def hub_prompt(at):
-    return hub().feature_extraction(at.texts, model=f"{at.url}/embed", prompt_name="query").tolist()
-
-
-def hub_left(at):
-    asked = {"truncate": True, "truncation_direction": "left", "model": f"{at.url}/pipeline/feature-extraction"}
-    return hub().feature_extraction(at.long, **asked).tolist()
 
 
 def hub_classes(at):
@@ -155,30 +103,3 @@ def requests_columns(at):
 
 def requests_embed(at):
     return asked(f"{at.url}/embed", {"inputs": at.texts})
-
-
-def requests_all(at):
-    return [len(rows) for rows in asked(f"{at.url}/embed_all", {"inputs": at.texts})]
-
-
-def requests_decode(at):
-    ids = [[piece["id"] for piece in row] for row in asked(f"{at.url}/tokenize", {"inputs": at.texts[:1]})]
-    return asked(f"{at.url}/decode", {"ids": ids, "skip_special_tokens": True})
-
-
-def requests_similarity(at):
-    return asked(f"{at.url}/similarity", {"inputs": {"source_sentence": at.texts[0], "sentences": at.texts[1:]}})
-
-
-def requests_alias(at):
-    return [one["embedding"] for one in asked(f"{at.url}/embeddings", {"input": at.texts})["data"]]
-
-
-def requests_predict(at):
-    answer = asked(f"{at.url}/predict", {"inputs": [[text] for text in at.texts]})
-    return [[[one["label"], one["score"]] for one in row] for row in answer]
-
-
-def requests_rerank(at):
-    found = asked(f"{at.url}/rerank", {"query": at.query, "texts": at.documents})
-    return [one["score"] for one in sorted(found, key=lambda one: one["index"])]

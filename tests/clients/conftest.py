@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.servers import free_port, running_gateway, running_server
+from tests.servers import free_port, running_gateway, running_light_server, running_server
 from tests.serving.conftest import (  # noqa: F401
     make_model,
     roberta_tokenizer,
@@ -15,6 +15,7 @@ from tests.serving.conftest import (  # noqa: F401
     write_export,
 )
 
+WHERE_OF_LIGHT = {"gateway": "port", "server": "grpc_port", "rest": "rest_api_port"}
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 # Of each model: the head, the task, and settings of its export. The first is the gateway's own choice.
@@ -32,7 +33,7 @@ MODELS = {
 def models(make_model, tokenizer, made_once):  # noqa: F811
     """The base paths of the models by their names."""
 
-    def export(folder: Path) -> None:
+    def export(folder):
         for number, (name, (head, task, settings)) in enumerate(MODELS.items()):
             model = make_model(head, seed=number)
             (folder / name).mkdir()
@@ -50,3 +51,13 @@ def servers(models, tmp_path_factory):
         server = stack.enter_context(running_server(models, folder, free_port(), rest))
         url = stack.enter_context(running_gateway(server, ",".join(models), folder, free_port()))
         yield SimpleNamespace(gateway=url.removeprefix("http://"), server=server, rest=f"127.0.0.1:{rest}")
+
+
+@pytest.fixture(scope="session")
+def light(make_model, tokenizer, tmp_path_factory):  # noqa: F811
+    """The light server of an embedder, without TensorFlow."""
+    folder, (head, task, _) = tmp_path_factory.mktemp("light"), MODELS["embedder"]
+    version = write_export(folder, make_model(head), tokenizer, task, inputs="text", engine="litert")
+    with running_light_server(version.parent, "embedder", folder) as ports:
+        addresses = {name: f"127.0.0.1:{ports[flag]}" for name, flag in WHERE_OF_LIGHT.items()}
+        yield SimpleNamespace(**addresses)

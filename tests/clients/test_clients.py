@@ -18,7 +18,6 @@ import pytest
 
 from tests.clients.answers import WHERE, Answers, same
 from tests.clients.clients import CLIENTS, HERE, PACKAGE, REQUIREMENTS
-from tests.clients.conftest import MODELS
 from tests.clients.table import ROWS
 
 pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(900)]
@@ -29,14 +28,14 @@ def run(*command, **options):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
 
 
-def found(program: str) -> str:
+def found(program):
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"there is no {program} on the PATH")
     return path
 
 
-def installed(done: subprocess.CompletedProcess) -> None:
+def installed(done):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -81,7 +80,7 @@ def lines(servers, request):
     where = WHERE | vars(servers)
 
     @functools.cache
-    def of(name: str) -> dict[str, dict]:
+    def of(name):
         client, programs = CLIENT[name], [row.program for row in ROWS if row.client == name]
         given = json.dumps(where)
         if client.language == "JavaScript":
@@ -99,14 +98,29 @@ def lines(servers, request):
     return of
 
 
+def test_openais_client_gets_the_same_of_the_light_server(light, python):
+    rows = [row for row in ROWS if row.client == "openai"]
+    command = [python, HERE / "calls.py", *(row.program for row in rows)]
+    done = run(*command, input=json.dumps(WHERE | vars(light)))
+    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"program"')]
+    assert len(printed) == len(rows), done.stderr[-2000:]
+    answers = Answers(light.server)
+    for row, line in zip(rows, printed):
+        check(row, line, answers)
+
+
 @pytest.fixture(scope="module")
 def answers(servers):
-    return Answers(servers.server, list(MODELS), MODELS["embedder"][1]["prompts"])
+    return Answers(servers.server)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.client}: {row.program}")
 def test_a_client_gets_the_answer_of_our_own(row, lines, answers):
-    line = lines(row.client)[row.program]
+    check(row, lines(row.client)[row.program], answers)
+
+
+def check(row, line, answers):
+    """Fails unless a program's line is what its row of the table says."""
     if row.refused:
         assert "error" in line, f"answered: {line['answer']}"
         assert re.search(row.refused, line["error"], re.DOTALL), line["error"]

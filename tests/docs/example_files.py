@@ -17,7 +17,7 @@ NARROW = {"embedding_size": 16, "hidden_size": 16, "num_attention_heads": 2, "in
 NARROW |= {"max_position_embeddings": 256}
 
 
-def write_models(place: Path) -> None:
+def write_models(place):
     """Writes an untrained BERT of six narrow layers as the sentence encoder that most guides name."""
     from albert_tf import AlbertConfig, AlbertEncoder
     from albert_tf.checkpoints import save_huggingface
@@ -34,7 +34,7 @@ def write_models(place: Path) -> None:
         (folder / "modules.json").write_text(json.dumps(modules))
 
 
-def write_other_models(place: Path) -> None:
+def write_other_models(place):
     """Writes the other models that guides name, untrained and narrow, and narrow configurations as small/NAME.json."""
     from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
     from albert_tf.checkpoints import save_huggingface
@@ -61,7 +61,7 @@ def write_other_models(place: Path) -> None:
         config.to_json(place / "small" / f"{name}.json")
 
 
-def write_texts(place: Path) -> None:
+def write_texts(place):
     """Writes the texts, tables and questions that the guides name."""
     paragraphs = CORPUS.read_text("utf-8")
     for folder, name in (("corpus", "a.txt"), ("german", "a.txt"), ("notes", "a.txt")):
@@ -113,7 +113,7 @@ def write_texts(place: Path) -> None:
         (place / name).symlink_to(ROOT / name)
 
 
-def write_place(place: Path) -> None:
+def write_place(place):
     """Writes models and texts, all that a guide may name."""
     write_models(place)
     write_other_models(place)

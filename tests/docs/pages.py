@@ -23,14 +23,14 @@ class Block(NamedTuple):
     line: int
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Returns the fenced blocks of a page."""
     text = page.read_text("utf-8")
     found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(match[1], match[2], text[: match.start()].count("\n") + 1) for match in found]
 
 
-def commands(text: str) -> list[tuple[str, list[str]]]:
+def commands(text):
     """Returns the modules that lines of a shell run by `python -m`, with their arguments.
 
     >>> commands("A=1 python -m serving.score --model=a \\\\\\n    --input='b c' & # both\\n")
@@ -47,7 +47,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """Returns the anchors of a page's headings, as GitHub and MkDocs make them."""
     without_blocks = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", without_blocks, re.MULTILINE)
@@ -55,14 +55,14 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
 
 
-def links(page: Path) -> list[str]:
+def links(page):
     """Returns where the links and pictures of a page lead, outside of its blocks and `code`."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"`[^`\n]*`", "code", text)
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
-def is_broken(page: Path, link: str) -> bool:
+def is_broken(page, link):
     """Whether a link of a page leads to no file of the repository, or to no heading of it."""
     if re.match(r"(https?|mailto):", link):
         return False

@@ -26,14 +26,14 @@ ADDED = {
     "tfrecords.train_tokenizer": ["--nohard_vocab_limit"],
     "tfrecords.create_pretraining_data": ["--max_seq_length=48", "--max_unknown_share=1", "--held_out_fraction=0.2"],
     "albert_tf.run_pretraining": [*STEPS, "--num_warmup_steps=1", "--max_eval_steps=1"],
-    "albert_tf.run_finetuning": [*STEPS, "--num_warmup_steps=0", "--max_unknown_share=1"],
+    "albert_tf.run_finetuning": [*STEPS, "--other_tokenizer"],
     "albert_tf.run_evaluation": [],
     "albert_tf.compress": ["--train_batch_size=4", "--held_out_rows=16", "--lora_rank=2"],
-    "serving.benchmark": ["--warmup_seconds=0.1"],
+    "serving.benchmark": ["--warmup_seconds=0.1"]
 }  # fmt: skip
 
 
-def small(arguments: list[str]) -> list[str]:
+def small(arguments):
     """Returns the arguments of python with smaller values.
 
     >>> small(["-m", "serving.benchmark", "--seconds=3"])

@@ -13,7 +13,6 @@ import stat
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +45,7 @@ FIRST |= {"xlnet.md": VOCABULARY, "memory.md": RECORDS, "gpu.md": RECORDS}
 FIRST |= dict.fromkeys(("question_answering.md", "compress.md"), SST2)
 
 
-def script_of(guide: Path, ports: dict[str, int]) -> str:
+def script_of(guide, ports):
     """The guide as a shell script: its commands and snippets. A server ends where the next one starts."""
     shell = [FIRST.get(guide.name, "")]
     for number, block in enumerate(blocks(guide)):
@@ -68,14 +67,14 @@ PS4='+ $SECONDS s: '; set -x
 {text}"""
 
 
-def free_ports() -> dict[str, int]:
+def free_ports():
     with socket.socket() as a, socket.socket() as b, socket.socket() as c, socket.socket() as d:
         for one in (a, b, c, d):
             one.bind(("127.0.0.1", 0))
         return {port: one.getsockname()[1] for port, one in zip(("8500", "8501", "8080", "8081"), (a, b, c, d))}
 
 
-def group_of(guide: Path) -> str:
+def group_of(guide):
     return "served_docs" if "model_server --" in FIRST.get(guide.name, "") + guide.read_text("utf-8") else "docs"
 
 
@@ -107,7 +106,7 @@ def test_a_guide_runs_as_it_stands(guide, place, tmp_path):
     with said.open("w") as output:
         process = subprocess.Popen(
             ["bash", "-c", script_of(guide, free_ports())], cwd=tmp_path, env=environment, start_new_session=True,
-            stdout=output, stderr=subprocess.STDOUT,
+            stdout=output, stderr=subprocess.STDOUT
         )  # fmt: skip
         try:
             assert process.wait() == 0, said.read_text()[-3000:]

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ ALL_WORDS = 22_000
 RESULT_PAGES, RESULT_WORDS = 12, 10_000
 
 
-def named(paths: list[Path]) -> list[str]:
+def named(paths):
     return [path.relative_to(ROOT).as_posix() for path in paths]
 
 
@@ -75,7 +74,7 @@ def flags_of(run_module):
     """flags_of(module): the values that each flag of a command may have; None for any."""
 
     @functools.cache
-    def found(module: str) -> dict[str, set[str] | None]:
+    def found(module):
         shown = run_module(module, "--helpfull", without_tensorflow=True)
         flags = re.findall(r"^  --(?:\[no\])?(\w+)(?:=(\S+))?", shown.stdout, re.MULTILINE)
         assert flags, (module, shown.stderr)

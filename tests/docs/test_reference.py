@@ -13,7 +13,7 @@ INNER = {"PYTHONPATH", "TOKENIZERS_PARALLELISM", "ALBERT_TF_CPUINFO"}
 WORDS = 9_000
 
 
-def first_cells(page: str) -> set[str]:
+def first_cells(page):
     text = (DOCS / "reference" / page).read_text("utf-8")
     return set(re.findall(r"(?m)^\| `([^`]+)` \|", text))
 

@@ -32,7 +32,7 @@ def test_windows_give_what_one_long_row_does(tmp_path, monkeypatch, capsys):
     encoder = AlbertEncoder(AlbertConfig(
         vocab_size=tokenizer.vocab_size, embedding_size=4, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
         intermediate_size=16, position_type="relative", attention_type="uni", memory_length=40, initializer_range=0.3,
-        max_position_embeddings=40,
+        max_position_embeddings=40
     ))  # fmt: skip
     encoder.save(tmp_path / "model.keras")
     tokenizer.save(tmp_path)

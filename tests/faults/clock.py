@@ -8,13 +8,13 @@ import time
 _real, _real_ns, _offset = time.time, time.time_ns, 0
 
 
-def _time() -> float:
+def _time():
     # gRPC hands its deadlines to C code, whose clock stays: a machine's clock goes back for both.
     of_grpc = sys._getframe(1).f_globals.get("__name__", "").startswith("grpc")
     return _real() + (0 if of_grpc else _offset)
 
 
-def _go_back(*_) -> None:
+def _go_back(*_):
     global _offset
     _offset = -3600
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from tfrecords.base.machine.processes import interrupts_deferred, interrupts_hel
 PATIENCE_S = 60.0
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 0.0) -> None:
+def wait_for(condition, what, seconds=0.0):
     """Waits until the condition holds; fails after so long, or PATIENCE_S."""
     seconds = max(seconds, PATIENCE_S)
     end = time.monotonic() + seconds
@@ -40,7 +39,7 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 0.0) -> 
     pytest.fail(f"{what}: not within {seconds:.0f} s")
 
 
-def export(folder: Path, version: int) -> Path:
+def export(folder, version):
     """Writes a model that embeds a text as [bytes of the text, version]; it appears under its number at once."""
     import tensorflow as tf
 
@@ -60,7 +59,7 @@ def export(folder: Path, version: int) -> Path:
 class Process:
     """A command that runs, its log and its ports."""
 
-    def __init__(self, command: Sequence[str], log: Path, files: int = 0, file_bytes: int = 0, **ports: int):
+    def __init__(self, command, log, files=0, file_bytes=0, **ports):
         def limit():
             if files:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
@@ -75,21 +74,21 @@ class Process:
             )
         self.pid = self._process.pid
 
-    def __getattr__(self, name: str) -> int:
+    def __getattr__(self, name):
         if name in ("port", "rest", "http"):
             return self.ports[name]
         raise AttributeError(name)
 
-    def send(self, number: int) -> None:
+    def send(self, number):
         self._process.send_signal(number)
 
-    def end(self, number: int = signal.SIGTERM) -> int:
+    def end(self, number=signal.SIGTERM):
         """Sends a signal and returns the exit status; fails where it does not end in time."""
         if self._process.poll() is None:
             self._process.send_signal(number)
         return self.wait(PATIENCE_S)
 
-    def wait(self, seconds: float = 0.0) -> int:
+    def wait(self, seconds=0.0):
         seconds = seconds or 5 * PATIENCE_S
         try:
             return self._process.wait(seconds)
@@ -99,22 +98,27 @@ class Process:
             pytest.fail(f"{self.command[2]} did not end within {seconds:.0f} s")
 
     @property
-    def target(self) -> str:
+    def target(self):
         return f"127.0.0.1:{self.port}"
 
     @property
-    def runs(self) -> bool:
+    def runs(self):
         return self._process.poll() is None
 
     @property
-    def last_line(self) -> str:
+    def last_line(self):
         return (self.log.read_text(errors="replace").strip().splitlines() or ["(nothing)"])[-1]
 
     @property
-    def open_files(self) -> int:
+    def open_files(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
-    def cpu_seconds(self) -> float:
+    def memory_and_threads(self):
+        """Resident memory in kB, and threads."""
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return int(fields["VmRSS"].split()[0]), int(fields["Threads"])
+
+    def cpu_seconds(self):
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -122,27 +126,27 @@ class Process:
 class Stage:
     """One test's folder and processes, which end with it."""
 
-    def __init__(self, folder: Path, models: Path):
+    def __init__(self, folder, models):
         self.folder, self.models = folder, models
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> "Stage":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception):
         self._stack.close()
 
     def enter(self, context):
         return self._stack.enter_context(context)
 
-    def started(self, *command: str, log: str = "", **options) -> Process:
+    def started(self, *command, log="", **options):
         """Starts `python -m COMMAND`."""
         path = self.folder / f"{log or command[0]}.log"
         process = Process([sys.executable, "-m", *command], path, **options)
         self._stack.callback(lambda: process.end(signal.SIGKILL) if process.runs else None)
         return process
 
-    def server(self, *flags: str, base: Path | None = None, wrapper: str = "", ports=None, **options) -> Process:
+    def server(self, *flags, base=None, wrapper="", ports=None, **options):
         """The embedded server with the model `m`, once it answers."""
         ports = ports or {"port": free_port(), "rest": free_port()}
         command = [wrapper] * bool(wrapper) + ["serving.model_server", f"--port={ports['port']}"]
@@ -158,7 +162,7 @@ class Stage:
         assert process.runs, f"the server ended: {process.last_line}"
         return process
 
-    def gateway(self, target: str, *flags: str, wrapper: str = "", port: int = 0, live: bool = True, **options):
+    def gateway(self, target, *flags, wrapper="", port=0, live=True, **options):
         """The gateway in front of `target`, once it answers (and once the model is there, unless `live` is False)."""
         port = port or free_port()
         command = [wrapper] * bool(wrapper) + ["serving.gateway", f"--target={target}", "--model=m", f"--port={port}"]
@@ -166,13 +170,13 @@ class Stage:
         wait_for(lambda: status_of(port, "/health") in ((200,) if live else (200, 503)), "the gateway starts")
         return process
 
-    def server_and_gateway(self, base: Path | None = None, **options) -> tuple[Process, Process, dict[str, int]]:
+    def server_and_gateway(self, base=None, **options):
         """Both, and the ports of both, as `load` and `answers` take them."""
         server = self.server(base=base, **options)
         gateway = self.gateway(server.target, **options)
         return server, gateway, server.ports | gateway.ports
 
-    def score(self, server: Process, output: Path, rows: int = 20_000, **options) -> Process:
+    def score(self, server, output, rows=20_000, **options):
         """A scoring job of so many texts at the server."""
         texts = self.folder / "texts.txt"
         if not texts.exists():
@@ -181,14 +185,14 @@ class Stage:
         flags = [f"--input={texts}", f"--output_dir={output}", "--max_batch_tokens=1024", "--timeout_s=20"]
         return self.started(*command, *flags, log=f"score-{output.name}", **options)
 
-    def scored(self, server: Process, output: Path) -> bytes:
+    def scored(self, server, output):
         """The table of a job that runs to its end."""
         process = self.score(server, output)
         assert process.wait() == 0, f"scoring ended: {process.last_line}"
         return (output / "texts.jsonl").read_bytes()
 
     @contextlib.contextmanager
-    def scoring(self, output: Path) -> Iterator[Process]:
+    def scoring(self, output):
         """A server for a job that the block breaks off: continued, it must give the table of a whole job."""
         server = self.server()
         whole = self.scored(server, self.folder / "whole")
@@ -196,23 +200,23 @@ class Stage:
         assert self.scored(server, output) == whole, "the table differs"
 
 
-def check_ends_in_a_line(job: Process) -> None:
+def check_ends_in_a_line(job):
     """Waits for a job that cannot go on: it ends with a status and a line."""
     status = job.wait()
     assert status != 0 and "Traceback" not in job.log.read_text(), f"status {status}: {job.last_line[:100]}"
 
 
-def state_of(server: Process, version: int) -> str:
+def state_of(server, version):
     """Returns the state of a version of the model, "" if it has none."""
     with Client(server.target, "m", timeout_s=10) as client:
         return {one.version: one.state for one in client.status()}.get(version, "")
 
 
-def status_of(port: int, path: str) -> int:
+def status_of(port, path):
     return ask(port, path, None)[0]
 
 
-def ask(port: int, path: str, body: bytes | None) -> tuple[int, dict, bytes]:
+def ask(port, path, body):
     """Status, headers and body of the answer to a GET, or with a body to a POST, on a connection of its own."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         connection.request("GET" if body is None else "POST", path, body)
@@ -232,22 +236,22 @@ class Counts:
     def __post_init__(self):
         self.wrong: list[str] = []
 
-    def __str__(self) -> str:
+    def __str__(self):
         parts = [f"{self.good:,} good", f"{self.refused:,} refused", f"{self.lost:,} lost with the process"]
         return ", ".join(part for part in parts if not part.startswith("0 ")) + f"; slowest {self.slowest_s:.1f} s"
 
-    def wait_for_more(self, good: int, what: str) -> None:
+    def wait_for_more(self, good, what):
         """Waits until so many more answers are good."""
         before = self.good
         wait_for(lambda: self.good > before + good, what)
 
-    def check_all_answered(self) -> None:
+    def check_all_answered(self):
         """Fails if a request was lost or refused."""
         assert not self.lost and not self.refused, str(self)
 
 
 @contextlib.contextmanager
-def load(ports: dict[str, int], clients: int = 1) -> Iterator[Counts]:
+def load(ports, clients=1):
     """So many clients at each of these ports, each on a thread, until the block ends.
 
     An answer counts as good if it is right, and as refused if it is a 429 or a 503 with Retry-After, or UNAVAILABLE or
@@ -256,7 +260,7 @@ def load(ports: dict[str, int], clients: int = 1) -> Iterator[Counts]:
     counts, stop, lock = Counts(), threading.Event(), threading.Lock()
     askers = [functools.partial(_ASKERS[kind], port) for kind, port in ports.items()] * clients
 
-    def repeat(asker: Callable[[], str]) -> None:
+    def repeat(asker):
         while not stop.is_set():
             begin = time.monotonic()
             try:
@@ -287,11 +291,11 @@ def load(ports: dict[str, int], clients: int = 1) -> Iterator[Counts]:
 TEXT = "a text of 21 letters!"
 
 
-def _is_right(vector: Sequence[float]) -> bool:
+def _is_right(vector):
     return len(vector) == 2 and vector[0] == len(TEXT) and vector[1] >= 1 and vector[1] == int(vector[1])
 
 
-def _ask_grpc(port: int) -> str:
+def _ask_grpc(port):
     try:
         with Client(f"127.0.0.1:{port}", "m", timeout_s=PATIENCE_S) as client:
             vector = client.predict({"text": np.array([TEXT], object)})["embedding"][0].tolist()
@@ -304,18 +308,18 @@ def _ask_grpc(port: int) -> str:
     return "good" if _is_right(vector) else f"wrong answer {vector}"
 
 
-def _ask_rest(port: int) -> str:
+def _ask_rest(port):
     return _ask_http(
         port, "/v1/models/m:predict", {"instances": [TEXT]}, lambda answer: _is_right(answer["predictions"][0])
     )
 
 
-def _ask_gateway(port: int) -> str:
+def _ask_gateway(port):
     body = {"inputs": TEXT, "normalize": False}
     return _ask_http(port, "/embed", body, lambda answer: _is_right(answer[0]))
 
 
-def _ask_http(port: int, path: str, body: dict, is_right: Callable) -> str:
+def _ask_http(port, path, body, is_right):
     try:
         status, headers, content = ask(port, path, json.dumps(body).encode())
     except (ConnectionError, http.client.BadStatusLine):
@@ -331,6 +335,6 @@ def _ask_http(port: int, path: str, body: dict, is_right: Callable) -> str:
 _ASKERS = {"port": _ask_grpc, "rest": _ask_rest, "http": _ask_gateway}
 
 
-def answers(ports: dict[str, int]) -> bool:
+def answers(ports):
     """Whether a request at each of these ports is answered right, now."""
     return all(_ASKERS[kind](port) == "good" for kind, port in ports.items())

@@ -4,8 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ pytestmark = [pytest.mark.slow("faults"), pytest.mark.timeout(900)]
 
 
 @contextlib.contextmanager
-def disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+def disk(folder, kilobytes):
     """A disk of its own in memory; skips the test where this user may mount none."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
@@ -28,7 +26,7 @@ def disk(folder: Path, kilobytes: int) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def _fill(folder: Path) -> Path:
+def _fill(folder):
     """Fills a disk to its last byte; returns the file that does."""
     path = folder / "filling"
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):

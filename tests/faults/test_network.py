@@ -8,13 +8,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
 
 import pytest
 import trustme
 
 from serving.client import Client, Connection, ServingError
-from tests.faults.stage import Process, Stage, answers, ask, load, wait_for
+from tests.faults.stage import answers, ask, load, wait_for
 from tests.servers import free_port
 
 pytestmark = [pytest.mark.slow("faults"), pytest.mark.timeout(900)]
@@ -23,16 +22,16 @@ _BODY = b'{"inputs": "a text"}'
 _HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
 
 
-def _connect(port: int) -> socket.socket:
+def _connect(port):
     return socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
-def _close(connections: Iterable[socket.socket]) -> None:
+def _close(connections):
     for connection in connections:
         connection.close()
 
 
-def _is_closed(connection: socket.socket) -> bool:
+def _is_closed(connection):
     """Whether the other side has closed it, perhaps after an answer."""
     connection.settimeout(0.0)
     try:
@@ -45,7 +44,7 @@ def _is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def _check_retry_later(gateway: Process) -> None:
+def _check_retry_later(gateway):
     status, headers, body = ask(gateway.http, "/embed", b'{"inputs": "a"}')
     assert status == 503 and "retry-after" in headers, f"HTTP {status}: {body[:100]!r}"
 
@@ -136,7 +135,7 @@ def test_an_expired_certificate_is_503_with_retry_after_until_there_is_another(s
     wait_for(lambda: answers(gateway.ports), "the gateway answers by a new certificate")
 
 
-def _ssl(stage: Stage, certificate) -> str:
+def _ssl(stage, certificate):
     key = certificate.private_key_pem.bytes().decode()
     chain = "".join(blob.bytes().decode() for blob in certificate.cert_chain_pems)
     path = stage.folder / "ssl.config"
@@ -144,7 +143,7 @@ def _ssl(stage: Stage, certificate) -> str:
     return str(path)
 
 
-def _quoted(text: str) -> str:
+def _quoted(text):
     return '"' + text.replace("\n", "\\n") + '"'
 
 
@@ -165,13 +164,13 @@ def test_a_name_that_is_not_found_is_503_with_retry_after_until_it_is_found(stag
 
 
 @contextlib.contextmanager
-def _names() -> Iterator[tuple[int, threading.Event]]:
+def _names():
     """A name server of one address: fails until the event is set."""
     found, stop = threading.Event(), threading.Event()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
         listening.bind(("127.0.0.1", free_port()))
 
-        def serve() -> None:
+        def serve():
             while not stop.is_set():
                 if not select.select([listening], [], [], 0.2)[0]:
                     continue

@@ -2,11 +2,10 @@
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.faults.stage import Process, answers, check_ends_in_a_line, export, load, state_of, wait_for
+from tests.faults.stage import answers, check_ends_in_a_line, export, load, state_of, wait_for
 
 pytestmark = [pytest.mark.slow("faults"), pytest.mark.timeout(900)]
 
@@ -41,10 +40,10 @@ def test_scoring_killed_three_times_writes_the_bytes_of_a_whole_job(stage):
             process.end(signal.SIGKILL)
 
 
-def _wait_for_part(process: Process, output: Path) -> None:
+def _wait_for_part(process, output):
     """Waits until scoring has written another part, or has ended."""
 
-    def parts() -> int:
+    def parts():
         return len(list(output.glob(".parts/0*")))
 
     before = parts()

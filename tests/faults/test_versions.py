@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.faults.stage import export, load, state_of, wait_for
+from tests.faults.stage import ask, export, load, state_of, wait_for
 
 pytestmark = [pytest.mark.slow("faults"), pytest.mark.timeout(900)]
 
@@ -42,29 +42,38 @@ def test_damaged_versions_disturb_no_request_and_the_next_whole_one_is_loaded(st
     counts.check_all_answered()
 
 
-def _damaged(path) -> None:
+def _damaged(path):
     content = bytearray((path / "saved_model.pb").read_bytes())
     content[: len(content) // 2] = b"\xff" * (len(content) // 2)
     (path / "saved_model.pb").write_bytes(content)
 
 
-def _cut(path) -> None:
+def _cut(path):
     content = (path / "saved_model.pb").read_bytes()
     (path / "saved_model.pb").write_bytes(content[: len(content) // 2])
 
 
-def _emptied(path) -> None:
+def _emptied(path):
     shutil.rmtree(path)
     path.mkdir()
 
 
-def test_every_request_is_answered_by_one_version_through_ten_swaps(stage):
-    base = stage.folder / "m"
+LONG = pytest.param(80, marks=[pytest.mark.slow("soak"), pytest.mark.timeout(3000)])
+
+
+@pytest.mark.parametrize("swaps", [10, LONG])
+def test_through_swaps_each_request_is_answered_by_one_version_and_memory_and_threads_stay_level(stage, swaps):
+    base, states = stage.folder / "m", []
     export(base, 1)
     server, _, ports = stage.server_and_gateway(base)
     with load(ports) as counts:
-        for version in range(2, 12):
+        for version in range(2, 2 + swaps):
             export(base, version)
             wait_for(lambda: state_of(server, version) == "AVAILABLE", f"version {version} is loaded")  # noqa: B023
             shutil.rmtree(base / str(version - 1))
+            assert ask(server.rest, "/v1/models/m:predict", b"{" + random.randbytes(99))[0] == 400
+            states.append(server.memory_and_threads())
     counts.check_all_answered()
+    memory, threads = zip(*states)
+    assert max(memory[swaps // 2 :]) < 1.15 * max(memory[: swaps // 2]), memory
+    assert max(threads[swaps // 2 :]) <= max(threads[: swaps // 2]) + 2, threads

@@ -31,7 +31,7 @@ ACTIVATIONS = {
 # Of poolings, with the ends of the keys that older versions wrote.
 MODES = {
     "cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken",
+    "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"
 }  # fmt: skip
 NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 MISSING = "missing"
@@ -79,7 +79,7 @@ def write(folder, chosen, seed):
     vocabulary = [*SPECIAL_OF_MPNET, *WORDS.split(), "<mask>"] if is_mpnet else SPECIAL + WORDS.split()
     sizes = dict(
         vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=48 + 2 * is_mpnet, initializer_range=0.4, num_labels=chosen["labels"],
+        max_position_embeddings=48 + 2 * is_mpnet, initializer_range=0.4, num_labels=chosen["labels"]
     )  # fmt: skip
     own = {"embedding_size": 8, "num_hidden_groups": chosen["groups"]} if chosen["model_type"] == "albert" else {}
     own |= {key: chosen[key] for key in ("hidden_act", "layer_norm_eps") if chosen[key] is not MISSING}

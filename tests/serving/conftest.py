@@ -5,9 +5,7 @@ import gc
 import hashlib
 import random
 import string
-from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,12 +27,10 @@ from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base import files
-from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.bytes.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -79,8 +75,8 @@ FAMILIES = {
     "remembering xlnet": {"position_type": "relative", "type_vocab_size": 4, "memory_length": 8},
     "roberta": {
         "max_position_embeddings": 50, "position_offset": 2, "type_vocab_size": 1, "sharing": "none",
-        "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf",
-    },
+        "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf"
+    }
 }  # fmt: skip
 LABELS, SINGLE = ["dull", "so so", "fine"], {"inputs": ["text"]}
 # Of each version that is saved, loaded and served: head, family, task and settings of its export.
@@ -90,26 +86,26 @@ EXPORTS = {
     "int8": (
         "classifier", "albert", SINGLE | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
         {"inputs": "text", "compute": "int8", "check": True, "calibration_text": "lines.txt",
-         "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
+         "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"}
     ),
     "regressor": ("regressor", "albert", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text"}),
     "spans": (
         "spans", "low rank", None,
-        {"inputs": "text", "max_seq_length": 24, "doc_stride": 5, "merge_low_rank": True},
+        {"inputs": "text", "max_seq_length": 24, "doc_stride": 5, "merge_low_rank": True}
     ),
     "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
-    "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),
+    "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24})
 }  # fmt: skip
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> WordPieceTokenizer:
+def tokenizer():
     letters = [*string.ascii_lowercase, *string.digits, *",.?()'-_é"]
     return wordpiece(*WORDS.split(), *letters, *(f"##{one}" for one in letters))
 
 
 @pytest.fixture(scope="session")
-def roberta_tokenizer() -> ByteBPETokenizer:
+def roberta_tokenizer():
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("a", "t"), ("c", "at")]
     ids = {piece: number for number, piece in enumerate([*special, *byte_characters(), *map("".join, merges)])}
@@ -123,7 +119,7 @@ def tokenizer_of(tokenizer, roberta_tokenizer, tmp_path_factory):
     """tokenizer_of(family): a tiny vocabulary as that family has it."""
 
     @functools.cache
-    def make(family: str) -> Tokenizer:
+    def make(family):
         if family == "sentencepiece":
             path = tmp_path_factory.mktemp("pieces") / "spm.model"
             path.write_bytes(train_tokenizer(string.__doc__.splitlines() + [WORDS] * 9, 120, hard_vocab_limit=False))
@@ -139,14 +135,14 @@ def tokenizer_of(tokenizer, roberta_tokenizer, tmp_path_factory):
 def make_model(tokenizer_of):
     """A model with the named head, its weights large enough that every token matters."""
 
-    def make(head: str, seed: int = 0, family: str = "albert", **changes) -> keras.Model:
+    def make(head, seed=0, family="albert", **changes):
         # Initializers draw their seeds here. keras.utils.set_random_seed would empty TensorFlow's caches of kernels,
         # and with them what SentencePiece's ops, run eagerly, hold of vocabularies.
         random.seed(seed)
         numbers, changes = np.random.default_rng(seed), FAMILIES[family] | changes
         config = AlbertConfig(
             vocab_size=tokenizer_of(family).vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=2,
-            num_attention_heads=2, intermediate_size=32, max_position_embeddings=48, initializer_range=0.3,
+            num_attention_heads=2, intermediate_size=32, max_position_embeddings=48, initializer_range=0.3
         ).replace(**changes)  # fmt: skip
         model = HEADS[head](AlbertEncoder(config))
         for variable in model.trainable_variables:
@@ -157,7 +153,7 @@ def make_model(tokenizer_of):
     return make
 
 
-def write_export(folder: Path, model: keras.Model, tokenizer: Tokenizer, task: dict | None, **settings) -> Path:
+def write_export(folder, model, tokenizer, task, **settings):
     """Exports a folder with a model, its vocabulary and its task; gives the version's path."""
     save_keras(model, folder / "model.keras")
     tokenizer.save(folder)
@@ -169,7 +165,7 @@ def write_export(folder: Path, model: keras.Model, tokenizer: Tokenizer, task: d
 def export_model(make_model, tokenizer, tmp_path_factory):
     """export_model(head or model, task=None, **settings): a model folder, exported; gives the version's path."""
 
-    def make(head, task: dict | None = None, **settings) -> Path:
+    def make(head, task=None, **settings):
         model = make_model(head) if isinstance(head, str) else head
         return write_export(tmp_path_factory.mktemp("model"), model, tokenizer, task, **settings)
 
@@ -180,10 +176,10 @@ def export_model(make_model, tokenizer, tmp_path_factory):
 def exported(make_model, tokenizer_of, made_once):
     """exported(name): the path of that version of EXPORTS, written once for all workers; not to be changed."""
 
-    def make(name: str) -> Path:
+    def make(name):
         head, family, task, settings = EXPORTS[name]
 
-        def fill(folder: Path) -> None:
+        def fill(folder):
             (folder / "lines.txt").write_text("the cat sat\n\nparis is the capital of france\n")
             lines = {key: str(folder / settings[key]) for key in settings.keys() & {"calibration_text"}}
             model, tokenizer = make_model(head, family=family), tokenizer_of(family)
@@ -198,8 +194,8 @@ def exported(make_model, tokenizer_of, made_once):
 def lite_version(make_model, tokenizer_of, made_once):
     """lite_version(head, task, inputs="text"): the path of a LiteRT version, written once; not to be changed."""
 
-    def make(head: str, task: dict, inputs: str = "text") -> Path:
-        def fill(folder: Path) -> None:
+    def make(head, task, inputs="text"):
+        def fill(folder):
             settings = {"engine": "litert", "inputs": inputs, "max_seq_length": 40, "doc_stride": 5}
             write_export(folder, make_model(head), tokenizer_of("albert"), task, **settings)
 
@@ -217,7 +213,7 @@ class Served:
         self.signatures = servable.signatures()
         self._functions = {}
 
-    def __call__(self, name: str = "serving_default", /, **inputs) -> dict[str, np.ndarray]:
+    def __call__(self, name="serving_default", /, **inputs):
         signature = self.signatures[name]
         tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}
         if tf.config.functions_run_eagerly():
@@ -234,7 +230,7 @@ def serve(make_model, tokenizer_of):
     """serve(head or model, text=bool, family=name, **options) gives (model, Served)."""
     made = {}
 
-    def make(head, text: bool = False, family: str = "albert", **options):
+    def make(head, text=False, family="albert", **options):
         key = (head if isinstance(head, str) else id(head), text, family, repr(options))
         if key not in made:
             model = make_model(head, family=family) if isinstance(head, str) else head
@@ -249,7 +245,7 @@ def serve(make_model, tokenizer_of):
 def functions_of(serve):
     """functions_of(name): Served of what that version of EXPORTS was made of."""
 
-    def make(name: str) -> Served:
+    def make(name):
         head, family, task, settings = EXPORTS[name]
         options = {key: settings[key] for key in settings.keys() & {"max_seq_length", "doc_stride"}}
         return serve(head, settings.get("inputs") == "text", family, task=task or {}, **options)[1]
@@ -257,7 +253,7 @@ def functions_of(serve):
     return make
 
 
-def example(**features) -> bytes:
+def example(**features):
     """A tf.Example of texts and lists of integers."""
     example = tf.train.Example()
     for name, value in features.items():
@@ -269,7 +265,7 @@ def example(**features) -> bytes:
     return example.SerializeToString()
 
 
-def assert_close(found, expected, rows=slice(None), atol=2e-5) -> None:
+def assert_close(found, expected, rows=slice(None), atol=2e-5):
     """Arrays, or dicts of them, are equal up to rounding.
 
     Of dicts every expected output is found; where a batch is longer or fuller than a request alone, what lies beyond is

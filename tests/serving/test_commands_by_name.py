@@ -1,25 +1,12 @@
 """`albert-tf` starts every command by its name, and answers without TensorFlow."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT
 from tfrecords.base.version import VERSION
 
 
-def run(*arguments):
-    code = (
-        "import sys; sys.argv[0] = 'albert-tf'; sys.modules['tensorflow'] = None; import serving.commands as c; c.run()"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
-
-
 @pytest.mark.parametrize(
-    ("arguments", "status", "out", "err"),
+    "arguments, status, out, err",
     [
         ("", 0, "Usage: albert-tf COMMAND", ""),
         ("--help", 0, "  finetune          fine-tune a model", ""),
@@ -39,7 +26,7 @@ def run(*arguments):
         ("export", 1, "", "error: --model=..., --output_dir=... must be given"),
     ],
 )
-def test_what_it_answers(arguments, status, out, err):
-    ended = run(*arguments.split())
+def test_what_it_answers(run_module, arguments, status, out, err):
+    ended = run_module("serving.commands", *arguments.split(), without_tensorflow=True)
     assert ended.returncode == status, ended.stderr
     assert out in ended.stdout and err in ended.stderr and len(ended.stderr.splitlines()) == bool(err)

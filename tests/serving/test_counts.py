@@ -62,7 +62,7 @@ def graphs_for(monkeypatch):
 
 
 @pinned
-@pytest.mark.parametrize(("family", "only_avx2"), ENCODERS)
+@pytest.mark.parametrize("family, only_avx2", ENCODERS)
 def test_encoders_have_graphs_of_one_size_however_deep(make_model, graphs_for, family, only_avx2):
     graphs_for(only_avx2)
     for depth in (2, 12):

@@ -21,6 +21,7 @@ from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
 from serving.manifest import MANIFEST, read_manifest
+from tests.refusals import refused
 from tfrecords.base.errors import UserError
 
 
@@ -57,7 +58,7 @@ def saved(monkeypatch):
 
 def test_what_does_not_load_is_no_version(write, saved, settings, monkeypatch):
     monkeypatch.setattr("serving.exporting.ask_once", ask_once)
-    with pytest.raises(UserError, match="the export failed its check: loading: "):
+    with refused("the export failed its check: loading: "):
         write()
     assert saved and not list(Path(settings.output_dir).iterdir())
 
@@ -74,7 +75,7 @@ def test_a_version_of_another_depth_is_that_model_and_says_so(write, saved, mode
 
 
 def test_merged_low_rank_is_said_and_refused_where_there_is_none(write, saved, make_model, tokenizer, tmp_path):
-    with pytest.raises(UserError, match="--merge_low_rank: this model has no low rank by depth"):
+    with refused("--merge_low_rank: this model has no low rank by depth"):
         write(merge_low_rank=True)
     model = make_model("embedder", family="low rank")
     (tmp_path / "low").mkdir()
@@ -92,7 +93,7 @@ def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):
 
     monkeypatch.setattr("serving.exporting.load", loading)
     flags = {"lower_case": False, "keep_accents": True, "depth": 3, "other_tokenizer": True}
-    with pytest.raises(UserError, match="as they say"):
+    with refused("as they say"):
         write(tokenizer=settings.model, **flags)
 
 
@@ -128,7 +129,7 @@ def test_versions_count_up_and_are_never_overwritten(write, saved, tmp_path):
     assert write().name == "1"
     assert write(version=7).name == "7"
     assert write().name == "8"
-    with pytest.raises(UserError, match="version 7 exists"):
+    with refused("version 7 exists"):
         write(version=7)
 
 
@@ -142,7 +143,7 @@ def test_two_exports_at_once_have_two_versions(write, monkeypatch, tmp_path):
     monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
     assert write().name == "3"
     shutil.rmtree(tmp_path / "out")
-    with pytest.raises(UserError, match=r"version 9 exists in .*; leave out --version"):
+    with refused(r"version 9 exists in .*; leave out --version"):
         write(version=9)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1", "2", "9"]
 
@@ -155,7 +156,7 @@ def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monke
         raise UserError("No space left")
 
     monkeypatch.setattr(fails, fail)
-    with pytest.raises(UserError, match="No space left"):
+    with refused("No space left"):
         export(dataclasses.replace(settings, check=True) if "check" in fails else settings)
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -174,7 +175,7 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(write, saved,
     elsewhere = f".writing-1-{finished.pid}-another-machine"
     for name in (*names, elsewhere):
         (tmp_path / "out" / name).mkdir(parents=True)
-    with pytest.raises(UserError, match="cannot warm up 'none'; the signatures are serving_default, "):
+    with refused("cannot warm up 'none'; the signatures are serving_default, "):
         write(warm_up_lengths="8", warm_up_signatures="none")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {names[1], elsewhere}
 
@@ -199,7 +200,7 @@ IMPOSSIBLE = r"""
 @pytest.mark.parametrize("line", IMPOSSIBLE.strip().splitlines())
 def test_impossible_exports_are_named(write, tmp_path, line):
     change, message = line.split(" | ")
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         write(**json.loads(change))
     assert not (tmp_path / "out").exists()
 
@@ -211,7 +212,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, sa
     monkeypatch.setattr("serving.inference.onednn.require", probed)
     for module in ("inference.encoder", "exporting"):
         monkeypatch.setattr(f"serving.{module}.can_run", lambda compute, *_: compute != "bfloat16")
-    with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
+    with refused("no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
         write(compute="bfloat16")
     assert not list((tmp_path / "out").glob("*"))
     main(dataclasses.replace(settings, compute="bfloat16", other_cpu=True))
@@ -236,9 +237,9 @@ def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, write, saved
     make_model("encoder").save(tmp_path / "bare.keras")
     bare = {"model": str(tmp_path / "bare.keras")}
     assert manifest_of(write(**bare))["task"] is None
-    with pytest.raises(UserError, match="--inputs=text needs the vocabulary"):
+    with refused("--inputs=text needs the vocabulary"):
         write(**bare, inputs="text")
-    with pytest.raises(UserError, match="--calibration_text needs the vocabulary"):
+    with refused("--calibration_text needs the vocabulary"):
         write(**bare, calibration_text=__file__)
     tokenizer.save(tmp_path / "tokenizer")
     write(**bare, inputs="text", tokenizer=str(tmp_path / "tokenizer"))
@@ -250,7 +251,7 @@ class Headless(EncoderModel):
 
 
 def test_an_unknown_head_is_refused(make_model):
-    with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertClassifier, .*AlbertEncoder"):
+    with refused(r"a Headless cannot be exported; these can: AlbertClassifier, .*AlbertEncoder"):
         make_exportable(Headless(make_model("encoder")), ExportOptions(48))
 
 
@@ -270,5 +271,5 @@ def test_a_damaged_manifest_is_one_line(tmp_path, line):
     whole = {"format_version": 2, "export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}
     (tmp_path / MANIFEST).parent.mkdir()
     (tmp_path / MANIFEST).write_text(text if text[0] == "[" else json.dumps(whole | json.loads(text)))
-    with pytest.raises(UserError, match=f"is damaged: {said}; export the model again"):
+    with refused(f"is damaged: {said}; export the model again"):
         read_manifest(tmp_path)

@@ -13,9 +13,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from serving import check as check_module
 from serving.exportable import CLASSIFY, PREDICT, REGRESS, ExportOptions, make_exportable
 from serving.exporting import save
+from tests.refusals import refused
 from tests.serving.conftest import EXPORTS
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 
 # Beyond core TensorFlow; tensorflow_model_server has linked these since 2.8.
 WORDPIECE_OPS = {"WordpieceTokenizeWithOffsets"}
@@ -78,12 +78,12 @@ def test_a_check_whose_process_fails_is_an_error(monkeypatch, make_model, serve)
 
     monkeypatch.setattr(check_module, "run_calls", fail)
     _, served = serve("classifier")
-    with pytest.raises(UserError, match="the export failed its check: no SavedModel"):
+    with refused("the export failed its check: no SavedModel"):
         check_module.check(None, make_model("classifier"), served.exportable)
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "words"),
+    "name, size, words",
     [
         ("saved_model.pb", 1000, "loading: "),
         ("variables/variables.data-00000-of-00001", 100, "loading: "),
@@ -96,7 +96,7 @@ def test_every_signature_is_asked(exported, tmp_path, serve, name, size, words):
     if name:
         os.truncate(tmp_path / "broken" / name, size)
     _, served = serve("classifier")
-    with pytest.raises(UserError, match=f"the export failed its check: {words}"):
+    with refused(f"the export failed its check: {words}"):
         check_module.ask_once(tmp_path / "broken", served.exportable)
 
 
@@ -107,7 +107,7 @@ def test_numbers_that_are_none_are_refused_at_the_export(tmp_path, make_model, s
         model.set_weights([weights[0] * np.nan, *weights[1:]])
         exportable = make_exportable(model, ExportOptions(max_seq_length=16))
         save(exportable, tmp_path)
-        with pytest.raises(UserError, match="its output embedding is NaN or infinite"):
+        with refused("its output embedding is NaN or infinite"):
             check_module.ask_once(tmp_path, exportable)
     finally:
         model.set_weights(weights)

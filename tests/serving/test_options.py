@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import json
 
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from serving.client import AsyncClient, Client
 from serving.score.__main__ import ScoringSettings, main
+from tests.refusals import refused
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel, cut_left, logits, vector
 from tests.stand_in import StandIn
-from tfrecords.base.errors import UserError
 
 LONG = "z a b c d e f g h i j k l m n o"
 
@@ -41,20 +41,20 @@ def test_the_clients_ask_for_options(target_of):
     with Client(target_of("prompted embedder"), "default") as client:
         for names, found in expected.items():
             options = {name: asked[name] for name in names}
-            np.testing.assert_array_equal(client.embed([LONG], **options), [found])
-            np.testing.assert_array_equal(asyncio.run(embed(options)), [found])
+            assert_array_equal(client.embed([LONG], **options), [found])
+            assert_array_equal(asyncio.run(embed(options)), [found])
     with Client(target_of("optional classifier"), "default") as client:
         answer = client.classify([LONG], truncate_left=True)
-        np.testing.assert_allclose(answer["logits"], [logits([cut_left(LONG.encode())])])
+        assert_allclose(answer["logits"], [logits([cut_left(LONG.encode())])])
         assert set(answer) == {"classes", "label", "logits", "probabilities"}
 
 
 def test_the_client_names_the_option_that_a_model_does_not_take(target_of):
     message = r"prompt_name is none of the options of this model \(none\)"
-    with Client(target_of("embedder"), "default") as client, pytest.raises(UserError, match=message):
+    with Client(target_of("embedder"), "default") as client, refused(message):
         client.embed(["a"], prompt_name="query")
     message = "truncate_left is none of the options"
-    with Client(target_of("cross-encoder"), "default") as client, pytest.raises(UserError, match=message):
+    with Client(target_of("cross-encoder"), "default") as client, refused(message):
         client.rerank("q", ["a"], truncate_left=True)
 
 
@@ -73,24 +73,24 @@ def score(target, tmp_path, **options):
 def test_scoring_asks_for_options(target_of, tmp_path):
     lines, manifest = score(target_of("prompted embedder"), tmp_path, prompt_name="query", truncate_left=True)
     expected = [vector(cut_left(b"query: " + LONG.encode())), vector(b"query: a")]
-    np.testing.assert_allclose([line["embedding"] for line in lines], expected, rtol=1e-6)
+    assert_allclose([line["embedding"] for line in lines], expected, rtol=1e-6)
     assert manifest["truncated_rows"] == 1 and manifest["job"]["options"]["prompt_name"] == "query"
     # By others it is another job.
-    with pytest.raises(UserError, match="its options was another"):
+    with refused("its options was another"):
         score(target_of("prompted embedder"), tmp_path, prompt_name="passage", truncate_left=True)
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "message"),
+    "kind, options, message",
     [
         ("embedder", {"prompt_name": "query"}, "--prompt_name: the model has no signature 'with_options'"),
         ("optional classifier", {"prompt_name": "query"}, "--prompt_name is not known to the model; it takes text"),
         (
             "embedder", {"truncate_left": True, "signature": "tokenize"},
-            "--truncate_left are for the signature serving_default",
-        ),
-    ],
+            "--truncate_left are for the signature serving_default"
+        )
+    ]
 )  # fmt: skip
 def test_scoring_names_what_cannot_be(target_of, tmp_path, kind, options, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         score(target_of(kind), tmp_path, **options)

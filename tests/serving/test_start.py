@@ -20,6 +20,7 @@ from serving.export import ExportSettings
 from serving.lite.start import LightStartSettings
 from serving.litert import agreement
 from serving.start import StartSettings
+from tests.refusals import refused
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import write_json
@@ -97,7 +98,7 @@ def test_the_engine_is_chosen_by_rule_and_said(settings, tmp_path, monkeypatch, 
         assert said in error or ("which was exported before" in error and said.startswith("in "))
         assert [f"{asked.engine} {asked.compute}" for asked in exports] == exported
     if lacks:
-        with pytest.raises(UserError, match=lacks):
+        with refused(lacks):
             start.find_servable(dataclasses.replace(settings, engine="litert"))
 
 
@@ -116,7 +117,7 @@ def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, mon
     other.mkdir(parents=True)
     for model in (str(other), "film", "someone/film"):
         monkeypatch.chdir(other.parent)
-        with pytest.raises(UserError, match=f"holds an export of '{tmp_path}/film', .* give another --name"):
+        with refused(f"holds an export of '{tmp_path}/film', .* give another --name"):
             start.find_servable(dataclasses.replace(settings, model=model))
     monkeypatch.chdir(tmp_path)
     start.find_servable(dataclasses.replace(settings, model="film"))
@@ -147,7 +148,7 @@ def test_of_two_first_starts_at_once_one_exports(settings, tmp_path, monkeypatch
     if same:
         assert start.find_servable(settings) == tmp_path / "out" / "film"
     else:
-        with pytest.raises(UserError, match=f"holds an export of '{tmp_path}/film', .*; give another --name"):
+        with refused(f"holds an export of '{tmp_path}/film', .*; give another --name"):
             start.find_servable(dataclasses.replace(settings, model=str(other)))
     first.join()
     assert len(exports) == 1 and "another process is at work in" in capfd.readouterr().err
@@ -158,7 +159,7 @@ def test_a_first_start_that_fails_leaves_no_folder(settings, tmp_path, monkeypat
         raise UserError("no tokenizer")
 
     monkeypatch.setattr(start, "export", fail)
-    with pytest.raises(UserError, match="no tokenizer"):
+    with refused("no tokenizer"):
         start.find_servable(settings[0])
     assert not (tmp_path / "out").exists()
 
@@ -168,7 +169,7 @@ def test_two_servers_have_two_ports(settings):
         ({"port": 8501}, "--port and --rest_api_port are both 8501"),
         ({"grpc_port": 8080}, "--port and --grpc_port are both 8080; give each a port of its own"),
     ):
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             dataclasses.replace(settings[0], **ports)
     dataclasses.replace(settings[0], rest_api_port=0)
 
@@ -182,7 +183,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_exported(settings, name
             with socket.create_server(("127.0.0.1", 0)) as probe:
                 others[other] = probe.getsockname()[1]
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"--{name}={port} cannot be used on 127.0.0.1: .*; choose another"):
+        with refused(f"--{name}={port} cannot be used on 127.0.0.1: .*; choose another"):
             start.main(dataclasses.replace(settings, **others | {name: port}))
     assert not exports
 
@@ -194,16 +195,16 @@ def test_an_export_is_served_as_it_is(settings, tmp_path):
     assert start.find_servable(settings) == tmp_path / "servable" and not exports
     (tmp_path / "link").symlink_to("servable")
     assert settings.served_name(tmp_path / "link") == "link"
-    with pytest.raises(UserError, match="is a version of an export; give its parent folder"):
+    with refused("is a version of an export; give its parent folder"):
         ExportSettings(model="m", output_dir=str(tmp_path / "servable" / "3"))
-    with pytest.raises(UserError, match=rf"give its parent folder, '{tmp_path}/servable'"):
+    with refused(rf"give its parent folder, '{tmp_path}/servable'"):
         start.find_servable(dataclasses.replace(settings, model=str(tmp_path / "servable" / "3")))
 
 
 def test_a_missing_key_file_is_noticed_before_the_export(settings):
     settings, exports = settings
     ports = dict(zip(("port", "grpc_port", "rest_api_port"), (free_port() for _ in range(3))))
-    with pytest.raises(UserError, match="cannot read --api_key_file=keys"):
+    with refused("cannot read --api_key_file=keys"):
         start.main(dataclasses.replace(settings, api_key_file="keys", **ports))
     assert not exports
 
@@ -227,7 +228,7 @@ def test_the_embedded_server_has_the_gateway_and_the_real_one_has_it_in_front(se
 
 
 @pytest.mark.parametrize(
-    ("real", "address", "keys", "warned"),
+    "real, address, keys, warned",
     [(True, "127.0.0.1", False, 1), (True, "0.0.0.0", False, 0), (False, "127.0.0.1", False, 0), (True, "::", True, 0)],
 )
 def test_ports_that_the_real_server_opens_to_all_are_named(
@@ -278,7 +279,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("name", "command", "kind", "given"),
+    "name, command, kind, given",
     [
         ("Dockerfile", ["albert-tf", "start"], StartSettings, "--model=m"),
         ("light.Dockerfile", ["albert-client", "start"], LightStartSettings, "--folder=m"),

@@ -1,14 +1,12 @@
 """A corpus that every CPython carries, a tokenizer trained on it, and records built from it."""
 
 import pydoc_data.topics
-from pathlib import Path
 
 import pytest
 
 from tfrecords.base.parts import Parts
 from tfrecords.building import builder
 from tfrecords.building.settings import BuildSettings
-from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 
@@ -17,7 +15,7 @@ SMALL_CHUNKS = BuildSettings(**SMALL, chunk_megabytes=0.03)
 
 
 @pytest.fixture(scope="session")
-def corpus_file(made_once) -> Path:
+def corpus_file(made_once):
     """Plain text: 79 documents of paragraphs, a line each."""
     documents = (
         "\n".join(" ".join(paragraph.split()) for paragraph in topic.split("\n\n"))
@@ -29,12 +27,12 @@ def corpus_file(made_once) -> Path:
 
 
 @pytest.fixture(scope="session")
-def corpus_lines(corpus_file) -> list[str]:
+def corpus_lines(corpus_file):
     return corpus_file.read_text(encoding="utf-8").split("\n")
 
 
 @pytest.fixture(scope="session")
-def tokenizer(corpus_lines, made_once) -> Tokenizer:
+def tokenizer(corpus_lines, made_once):
     lines = [line for line in corpus_lines if line.strip()]
     folder = made_once(
         "records_tokenizer", lambda folder: (folder / "spm.model").write_bytes(train_tokenizer(lines, vocab_size=1200))
@@ -43,7 +41,7 @@ def tokenizer(corpus_lines, made_once) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def bpe_of_corpus(corpus_lines) -> bytes:
+def bpe_of_corpus(corpus_lines):
     """The tokenizer.json of a byte-level BPE of the corpus, and of some text that has other letters."""
     pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
     return train_bpe([*corpus_lines, "中文 標點，中文 é é 👍👍 👍"], 1500)  # noqa: RUF001
@@ -53,7 +51,7 @@ def bpe_of_corpus(corpus_lines) -> bytes:
 def build(build_corpus, made_once):
     """A function of settings that builds the corpus's records once for each and returns their folder."""
 
-    def build_once(**settings) -> Path:
+    def build_once(**settings):
         name = "-".join(["records", *(f"{key}={value}" for key, value in sorted(settings.items()))])
         return made_once(name, lambda folder: build_corpus(folder, BuildSettings(**SMALL | settings)))
 
@@ -61,7 +59,7 @@ def build(build_corpus, made_once):
 
 
 @pytest.fixture(scope="session")
-def one_worker(build) -> Path:
+def one_worker(build):
     """The folder that one worker builds by SMALL_CHUNKS; tests copy it before they change it."""
     return build(chunk_megabytes=0.03)
 
@@ -98,6 +96,6 @@ def build_text(folder, text, tokenizer, name="data", workers=1, **settings):
     return builder.build(f"{source}/*", folder / name, tokenizer, config, workers, False)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """The files of a folder by their names."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

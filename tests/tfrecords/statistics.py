@@ -5,7 +5,7 @@ import numpy as np
 LONGEST_RUN = 8
 
 
-def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
+def original_ids(features):
     """Returns input_ids with the masks undone."""
     ids = features["input_ids"].copy()
     rows, columns = np.nonzero(features["masked_lm_weights"])

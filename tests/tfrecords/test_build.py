@@ -80,7 +80,7 @@ def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "message"),
+    "text, settings, message",
     [
         ("", {}, "of the 0 documents .* give no example: add documents"),
         (
@@ -131,7 +131,7 @@ def test_the_commands_train_a_tokenizer_and_build_with_it(tiny_data):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"input": "nowhere/*.txt"}, "matches no file"),
         ({"tokenizer": "nowhere.model"}, "does not exist"),
@@ -159,7 +159,7 @@ def test_a_line_that_is_no_text_ends_the_training_of_a_vocabulary_in_one_line(tm
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ("train_tokenizer --input={corpus} --output_prefix=/proc/nowhere/spm", "output folder"),
         ("inspect_examples --input=nowhere", "matches no record file"),

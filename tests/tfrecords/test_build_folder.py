@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import refused
 from tests.tfrecords.conftest import SMALL, SMALL_CHUNKS, contents
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 from tfrecords.building import builder
 from tfrecords.building.settings import BuildSettings
 from tfrecords.building.worker import Worker
@@ -105,7 +105,7 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
     assert build() == first
     assert (tmp_path / "manifest.json").stat().st_mtime_ns == stamp
     assert "complete already" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"seed 12345, now 2.*--overwrite"):
+    with refused(r"seed 12345, now 2.*--overwrite"):
         build(seed=2)
     assert build(seed=2, overwrite=True) != first
     # Touched, moved, and changed under the same name without a change of its size.
@@ -117,12 +117,12 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
     assert (tmp_path / "manifest.json").stat().st_mtime_ns == stamp
     text = Path(corpus_file).read_bytes()
     Path(corpus_file).write_bytes(text.replace(b"statement", b"Statement", 1))
-    with pytest.raises(UserError, match="another corpus"):
+    with refused("another corpus"):
         build(seed=2)
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    "damage, message",
     [
         (lambda manifest: [], "is not a manifest of records"),
         (lambda manifest: {"name": "web app", "splits": "none"}, "is not a manifest of records"),
@@ -138,11 +138,11 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
 def test_a_damaged_or_foreign_manifest_is_named(build, build_corpus, tmp_path, damage, message):
     shutil.copytree(build(), tmp_path, dirs_exist_ok=True)
     files.write_json(tmp_path / "manifest.json", damage(files.read_json(tmp_path / "manifest.json")))
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         build_corpus(tmp_path, dataclasses.replace(SMALL_CHUNKS, chunk_megabytes=0.0))
     if "not a manifest" in message:
         for patterns in (tmp_path, f"{tmp_path}/*.tfrecord"):
-            with pytest.raises(UserError, match=message):
+            with refused(message):
                 read_examples(patterns, 4, training=True)
 
 
@@ -156,7 +156,7 @@ def test_a_folder_that_lost_a_file_is_refused_and_built_anew(one_worker, build_c
     folder = shutil.copytree(one_worker, tmp_path / "data")
     (lost,) = folder.glob("train-00001-*")
     lose(lost)
-    with pytest.raises(UserError, match=f"an incomplete build: '{lost.name}' is missing or was changed; .*--overwrite"):
+    with refused(f"an incomplete build: '{lost.name}' is missing or was changed; .*--overwrite"):
         build_corpus(folder)
     build_corpus(folder, overwrite=True)
     assert contents(folder) == contents(one_worker)
@@ -172,7 +172,7 @@ def test_a_corpus_that_changed_while_its_build_was_stopped_is_refused(tokenizer,
 
     cut_off("data", build=build)
     source.write_text(source.read_text().replace("Article 7.", "Article seven."))
-    with pytest.raises(UserError, match=r"records of another corpus; .*--overwrite"):
+    with refused(r"records of another corpus; .*--overwrite"):
         build("data")
     build("data", overwrite=True)
     build("fresh")
@@ -187,7 +187,7 @@ def test_an_unfinished_build_of_other_settings_is_refused_or_removed(build, buil
         build_corpus(tmp_path, other, overwrite=True)
         assert contents(tmp_path) == contents(build(seed=2))
     else:
-        with pytest.raises(UserError, match=r"records built with seed 1, now 2; .*--overwrite"):
+        with refused(r"records built with seed 1, now 2; .*--overwrite"):
             build_corpus(tmp_path, other)
         assert list((tmp_path / ".parts").glob("shard-*.tfrecord"))
 
@@ -196,12 +196,12 @@ def test_records_of_another_format_are_refused_by_its_number(one_worker, build_c
     folder = shutil.copytree(one_worker, tmp_path / "data")
     files.write_json(folder / "manifest.json", files.read_json(folder / "manifest.json") | {"format_version": 2})
     for read in (build_corpus, lambda folder: read_examples(folder, 4, training=True)):
-        with pytest.raises(UserError, match=r"manifest.json' has format_version 2; albert-tf .* reads 3"):
+        with refused(r"manifest.json' has format_version 2; albert-tf .* reads 3"):
             read(folder)
 
 
 def test_two_builds_in_one_folder_are_refused(build_corpus, tmp_path):
-    with files.locked(tmp_path), pytest.raises(UserError, match="another process is at work"):
+    with files.locked(tmp_path), refused("another process is at work"):
         build_corpus(tmp_path)
     build_corpus(tmp_path)
 
@@ -242,7 +242,7 @@ def test_what_was_cut_off_between_the_passes_is_made_again(one_worker, build_cor
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    "name, text",
     [
         *(("job.json", text) for text in ("{", "[1]")),
         *(("publishing.json", text) for text in ("{", "[1]", "{}", '{"names": 3, "manifest": "", "content": ""}')),

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from tfrecords.examples.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.examples.randomness import derive
@@ -41,7 +42,7 @@ def test_invariants(seed, sequence, predictions, probability, ngram):
         assert not np.isin(ids[row, where], [CLS, SEP, 0]).any()
         restored = masked[row].copy()
         restored[where] = originals[row, :count]
-        np.testing.assert_array_equal(restored, ids[row])
+        assert_array_equal(restored, ids[row])
         # Whole words: a predicted token's whole word is predicted.
         special = np.isin(ids[row], [CLS, SEP])
         begins = special | VOCABULARY.word_starts[ids[row]]
@@ -130,7 +131,7 @@ class TestStatistics:
         for row in (0, 17, 63):
             alone = mask_examples(ids[row : row + 1], lengths[row : row + 1], keys[row : row + 1], rule, VOCABULARY)
             for left, right in zip(together, alone):
-                np.testing.assert_array_equal(left[row], right[0])
+                assert_array_equal(left[row], right[0])
         ids, lengths, keys = random_batch(4, 64, 60, full=True)
         first, other = (mask_examples(ids, lengths, k, rule, VOCABULARY) for k in (keys, derive(99, np.arange(64))))
         assert (first[1] != other[1]).any(axis=1).all()

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
+from tests.refusals import refused
 from tests.tfrecords.batches import assert_same
 from tests.tfrecords.test_permutation import PERMUTATION, rows_of
-from tfrecords.base.errors import UserError
 from tfrecords.reading.permutations import permutation_masks, read_permutations
 
 CLS, SEP = 2, 3
@@ -59,7 +60,7 @@ def batches_of_rows(draw):
 @given(batches_of_rows())
 def test_masks_are_those_of_a_reference_written_apart(batch):
     for found, expected in zip(permutation_masks(*batch, (CLS, SEP)), reference(*batch)):
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
 
 
 def test_masks_of_a_row_by_hand():
@@ -69,8 +70,8 @@ def test_masks_of_a_row_by_hand():
     """
     ids, masked = np.array([[10, 11, 12, 13, SEP]], np.int32), np.array([[0, 1, 0, 1, 0]]) > 0
     blocked, targets = permutation_masks(ids, masked, np.array([[4, 1, 3, 0, 2]], np.int32), 0, (CLS, SEP))
-    np.testing.assert_array_equal(targets, [[False, True, False, True, False]])
-    np.testing.assert_array_equal(
+    assert_array_equal(targets, [[False, True, False, True, False]])
+    assert_array_equal(
         1 - blocked.numpy()[0].astype(int),
         [list(map(int, row)) for row in ("10100", "10110", "10100", "10100", "11111")],
     )
@@ -97,7 +98,7 @@ def test_content_keeps_the_true_tokens_and_targets_are_they(folder):
         assert all(row.tobytes() in written for row in batch["input_ids"])
         weights, places = batch["masked_lm_weights"] > 0, batch["masked_lm_positions"]
         ids = np.take_along_axis(batch["input_ids"], places, axis=1)
-        np.testing.assert_array_equal(batch["masked_lm_ids"], np.where(weights, ids, 0))
+        assert_array_equal(batch["masked_lm_ids"], np.where(weights, ids, 0))
         assert (ids[weights] != CLS).all() and (ids[weights] != SEP).all() and (places[~weights] == 0).all()
         hidden = np.take_along_axis(batch["perm_mask"], places[:, :, None], axis=1)
         own = np.take_along_axis(hidden, places[:, :, None], axis=2)[:, :, 0]
@@ -109,7 +110,7 @@ def test_a_row_goes_on_where_the_same_row_of_the_batch_before_ended(folder):
     found = batches(folder, 80)
     follows = []
     for one, other in itertools.pairwise(found):
-        np.testing.assert_array_equal(one["is_reversed"], np.repeat([0, 1], 4))
+        assert_array_equal(one["is_reversed"], np.repeat([0, 1], 4))
         ahead, begun = one["input_ids"][:, 32:61], other["input_ids"][:, :29]
         length = np.argmax(one["input_ids"][:, 32:] == SEP, axis=1)
         follows.append([(a[:n] == b[:n]).all() for a, b, n in zip(ahead, begun, length)])
@@ -144,11 +145,11 @@ def test_parts_and_workers_share_a_step(folder):
         for number, batch in enumerate(whole):
             of_step = [share[number * parts + part] for part in range(parts) for share in shares]
             for share in of_step:
-                np.testing.assert_array_equal(share["is_reversed"], np.repeat([0, 1], size // 2))
+                assert_array_equal(share["is_reversed"], np.repeat([0, 1], size // 2))
             for name in batch:
                 halves = [np.concatenate([share[name][half] for share in of_step])
                           for half in (slice(size // 2), slice(size // 2, None))]  # fmt: skip
-                np.testing.assert_array_equal(np.concatenate(halves), batch[name], err_msg=name)
+                assert_array_equal(np.concatenate(halves), batch[name], err_msg=name)
 
 
 def test_evaluation_is_one_pass_and_always_the_same(folder):
@@ -189,7 +190,7 @@ def test_without_a_reused_part(build):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"batch_size": 6}, "a batch of 6 rows must be a multiple of the 4 streams"),
         ({"batch_size": 4, "parts": 4}, "4 devices or parts of a step cannot share a batch of 4"),
@@ -201,5 +202,5 @@ def test_without_a_reused_part(build):
 )
 def test_what_cannot_be_read_is_said(build, options, message):
     folder = build(**options.get("patterns", PERMUTATION))
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         read_permutations(**{"batch_size": 8, "training": True} | options | {"patterns": str(folder)})

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from tfrecords.corpus.samples import warn_of_markup
+from tfrecords.corpus.documents import warn_of_markup
 from tfrecords.train_tokenizer import drawn
 
 PLAIN = "he said a < b and c > d, see <nick> and {{x}}\n== no heading\n" * 200
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    "text, names",
     [
         ('<doc id="1">\nthe cat\n</doc>\n\n', "<doc>"),
         ("<html><body>\n<p>the cat</p>\n</body></html>\n", "<p>"),

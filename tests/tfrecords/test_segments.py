@@ -2,17 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from tfrecords.examples.randomness import derive
-from tfrecords.examples.segments import (
-    NONE,
-    NSP,
-    PAIR_TASKS,
-    SOP,
-    SOP_LEGACY,
-    cut_long_sentences,
-    pair_spans,
-)
+from tfrecords.examples.segments import NONE, NSP, PAIR_TASKS, SOP, SOP_LEGACY, cut_long_sentences, pair_spans
 
 # Sentence lengths by document; every token's id is its place in the corpus.
 corpora = st.lists(st.lists(st.integers(1, 30), max_size=12), min_size=1, max_size=6)
@@ -42,10 +35,10 @@ def test_long_sentences_are_cut_evenly_and_no_token_is_lost(corpus, max_tokens):
     lengths = np.diff(cut)
     assert (lengths > 0).all()
     assert lengths.max(initial=0) <= max_tokens
-    np.testing.assert_array_equal(cut[cut_documents], sentence_splits[document_splits])
+    assert_array_equal(cut[cut_documents], sentence_splits[document_splits])
     assert set(sentence_splits.tolist()) <= set(cut.tolist())
     if max(map(max, filter(None, corpus)), default=0) <= max_tokens:
-        np.testing.assert_array_equal(cut, np.unique(sentence_splits))
+        assert_array_equal(cut, np.unique(sentence_splits))
 
 
 @given(corpora, st.integers(4, 60), st.sampled_from(range(len(PAIR_TASKS))), st.booleans(), st.integers(0, 999))

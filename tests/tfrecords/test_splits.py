@@ -21,12 +21,12 @@ def numbers(tmp_path_factory):
     return load_tokenizer(path)
 
 
-def documents(count=40) -> list[str]:
+def documents(count=40):
     draw = random.Random(1)
     return ["\n".join(" ".join([*draw.choices(WORDS, k=8), "é."]) for _ in range(5)) for _ in range(count)]
 
 
-def as_json(texts, line_end="\n") -> bytes:
+def as_json(texts, line_end="\n"):
     return line_end.join(json.dumps({"text": text}) for text in texts).encode()
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from serving.score import rows
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.base.text_files import JSON_LINES, kind_of
 from tfrecords.building.builder import build
 from tfrecords.building.settings import BuildSettings
@@ -30,7 +30,7 @@ def test_one_list_of_endings_for_corpora_and_rows_to_score(tmp_path, end):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    "name, content, message",
     [
         ("a.csv", b"text\nfine\n", "is a table, its lines are no texts; make JSON lines of it"),
         ("a.TSV.gz", gzip.compress(b"text\nfine\n", mtime=0), "is a table"),
@@ -53,7 +53,7 @@ def test_what_is_no_text_is_refused_by_name(tmp_path, name, content, message, fi
     (tmp_path / name).write_bytes(content)
     if find is rows.find_files and name.endswith(".gz"):
         message = "is packed"
-    with pytest.raises(UserError, match=f"{name}' {message}"):
+    with refused(f"{name}' {message}"):
         list(find(str(tmp_path / name)))
 
 
@@ -86,7 +86,7 @@ def test_other_encodings_are_called_what_they_are_also_behind_ascii(tmp_path, en
     path, licence = tmp_path / "book.txt", "All rights reserved.\n" * 300
     for before, line in (("", "' is"), (licence, "not UTF-8 text, from line 301 on")):
         path.write_bytes(before.encode() + (text * 12).encode(encoding))
-        with pytest.raises(UserError, match=f"book.txt' is text in another encoding .iconv -f {name} -t") as error:
+        with refused(f"book.txt' is text in another encoding .iconv -f {name} -t") as error:
             list(corpus.read_documents(str(path)))
         assert line in str(error.value)
     assert kind_of((text * 12).encode()) is None

@@ -2,9 +2,7 @@
 
 import re
 
-import pytest
-
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 
@@ -16,7 +14,7 @@ def size(**settings):
 
 
 def test_the_error_names_a_size_that_works():
-    with pytest.raises(UserError, match=r"--vocab_size=5000; set it to (\d+) or less") as error:
+    with refused(r"--vocab_size=5000; set it to (\d+) or less") as error:
         size(vocab_size=5000)
     limit = int(re.search(r"set it to (\d+)", str(error.value))[1])
     assert size(vocab_size=limit) == limit
@@ -29,7 +27,7 @@ def test_without_the_hard_limit_the_text_decides():
 
 
 def test_more_characters_than_pieces():
-    with pytest.raises(UserError, match=r"--vocab_size=32 has no room for the corpus's \d+ characters"):
+    with refused(r"--vocab_size=32 has no room for the corpus's \d+ characters"):
         size(vocab_size=32)
 
 

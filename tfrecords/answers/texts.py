@@ -1,6 +1,7 @@
-"""The methods that a model in memory and a LiteRT version have in common, and their checks of what callers send."""
+"""The methods that a model in memory and a LiteRT version have in common; what callers send, and how much is cut."""
 
 import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,9 +9,42 @@ import numpy as np
 from absl import logging
 
 from tfrecords.answers.numbers import similarity, unit
-from tfrecords.answers.truncation import Truncation
 from tfrecords.base.columns import is_one, items, strings
 from tfrecords.base.errors import UserError, check_counts, check_truths
+
+
+@dataclasses.dataclass(frozen=True)
+class Truncation:
+    """Counts examples, tokens, and how many of each were truncated."""
+
+    texts: int = 0
+    truncated_texts: int = 0
+    tokens: int = 0
+    truncated_tokens: int = 0
+
+    @classmethod
+    def of(cls, tokens: np.ndarray, kept: np.ndarray) -> "Truncation":
+        lost = np.asarray(tokens) - np.asarray(kept)
+        return cls(len(lost), int(np.count_nonzero(lost)), int(np.sum(tokens)), int(lost.sum()))
+
+    def __add__(self, other: "Truncation") -> "Truncation":
+        return Truncation(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
+
+    def shares(self) -> dict[str, float]:
+        return {
+            "truncated_texts": self.truncated_texts / max(self.texts, 1),
+            "truncated_tokens": self.truncated_tokens / max(self.tokens, 1),
+        }
+
+    def __str__(self) -> str:
+        texts, tokens = self.shares().values()
+        return f"{texts:.2%} of {self.texts:,} texts ({tokens:.2%} of their tokens)"
+
+
+def truncation_line(splits: Mapping[str, Truncation]) -> str:
+    """Returns one line of text on the truncation of all splits."""
+    return "truncated: " + ", ".join(f"{name} {lost}" for name, lost in splits.items())
+
 
 # The names of prompts that sentence-transformers' encode_query and encode_document look for, in turn.
 _PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}

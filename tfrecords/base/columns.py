@@ -1,7 +1,10 @@
-"""Reads columns of texts, of whatever library, by position."""
+"""Reads columns of texts, of whatever library, by position, and makes batches of rows."""
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from tfrecords.base.errors import UserError
 
@@ -58,6 +61,23 @@ def whole_characters(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: whole_characters(one) for name, one in value.items()}
     return value
+
+
+def batches(sizes: Sequence[int], max_tokens: int | None = None, max_rows: int | None = None) -> Iterator[np.ndarray]:
+    """Yields row numbers, sorted by size, in batches of at most `max_tokens` and `max_rows`."""
+    if not len(sizes):
+        raise UserError("there are no rows")
+    for name, most in (("max_batch_tokens", max_tokens), ("batch_size", max_rows)):
+        if most is not None and most < 1:
+            raise UserError(f"{name} is {most}; it must be at least 1")
+    order, start, total = np.argsort(sizes, kind="stable"), 0, 0
+    for place, row in enumerate(order):
+        is_full = max_tokens is not None and total + sizes[row] > max_tokens
+        if place > start and (is_full or place - start == max_rows):
+            yield order[start:place]
+            start, total = place, 0
+        total += sizes[row]
+    yield order[start:]
 
 
 def _shown(value: Any) -> str:

@@ -3,7 +3,7 @@
 import difflib
 import importlib.util
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 # Characters of a message. A value of a file may have millions.
@@ -29,6 +29,18 @@ class UserError(ValueError):
 def printable(text: str) -> str:
     """Escapes line breaks, other control characters and invisible characters."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def refuse(complaints: Mapping[str, Any], error: Callable[[str], Exception] = UserError) -> None:
+    """Raises `error` with the first complaint whose value is true.
+
+    >>> refuse({"a and b are given; choose one": False, "c is above 3": True})
+    Traceback (most recent call last):
+    tfrecords.base.errors.UserError: c is above 3
+    """
+    for complaint, applies in complaints.items():
+        if applies:
+            raise error(complaint)
 
 
 def check_truths(**values: Any) -> None:

@@ -19,10 +19,9 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.help_text import help_text
 from tfrecords.base.machine.cpu import limited_cores
 from tfrecords.base.machine.started import insist_when_interrupted, is_interruption, stop_insisting
-from tfrecords.base.settings import define_flags, read_flags
+from tfrecords.base.settings import define_flags, former, help_text, read_flags
 from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.
@@ -209,5 +208,6 @@ def _parse(arguments: list[str], module: str, settings_class: type | None) -> li
         lines = (re.sub(r"flag --(\w+)=None: .*", r"--\1=... must be given", line) for line in str(error).splitlines())
         lines = (re.sub(r"invalid literal for int\(\).*", "must be a whole number", line) for line in lines)
         lines = (re.sub(r"could not convert string to float.*", "must be a number", line) for line in lines)
-        print(f"error: {'; '.join(lines)} (--help lists the flags)", file=sys.stderr)
+        instead = former(settings_class, getattr(error, "flagname", ""))
+        print(f"error: {instead or '; '.join(lines)} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)

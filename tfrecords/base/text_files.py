@@ -40,7 +40,7 @@ _MAGIC = {
     codecs.BOM_UTF16_BE: "UTF-16 text (iconv -f utf-16 -t utf-8 converts that)",
 }
 # Bytes that are not UTF-8, as `surrogateescape` decodes them, and how many of them a damaged text may still have.
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\0-\x7f]")
 _MOST_NOT_UTF8 = 8
 # Bytes or characters. A packed file of a megabyte may hold a line of a gigabyte.
@@ -111,13 +111,13 @@ def count_not_utf8(data: bytes) -> int:
     """Number of bytes that are not UTF-8."""
     if first_not_utf8(data) < 0:
         return 0
-    return len(_NOT_UTF8.findall(data.decode("utf-8", "surrogateescape")))
+    return len(NOT_UTF8.findall(data.decode("utf-8", "surrogateescape")))
 
 
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
     """Describes the likely encoding of a text; None for UTF-8, even if some bytes are damaged."""
     text = data.decode("utf-8", "surrogateescape")
-    bad = len(_NOT_UTF8.findall(text))
+    bad = len(NOT_UTF8.findall(text))
     # In UTF-8 most of what is not ASCII is well-formed, in any other encoding next to nothing.
     if bad <= most or 2 * bad <= len(_NOT_ASCII.findall(text)):
         return None

@@ -22,10 +22,10 @@ from tfrecords.building.deal import (
 from tfrecords.building.settings import BuildSettings
 from tfrecords.corpus import sections
 from tfrecords.corpus.documents import read_texts, sentences_of
-from tfrecords.examples.layout import encode_examples, lay_out, plan_examples
 from tfrecords.examples.masking import MaskingVocabulary
 from tfrecords.examples.permutation import document_end_id, encode_streams
 from tfrecords.examples.randomness import derive
+from tfrecords.examples.records import encode_examples, lay_out, plan_examples
 from tfrecords.tokenizers.base import Tokenizer
 
 # Purposes of keys that belong to no single pass over a document; `deal` has more.

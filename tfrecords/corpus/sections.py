@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.patterns import matches
+from tfrecords.base.files import matches
 from tfrecords.base.text_files import (
     HEAD_BYTES,
     LONGEST_LINE,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.beginnings import tokenize_beginnings
+from tfrecords.tokenizers.by_library import tokenize_beginnings
 
 # Tokens of question and choice together (google-research/albert:run_race.py, --max_qa_length).
 MAX_CHOICE_LENGTH = 128

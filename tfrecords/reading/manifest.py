@@ -8,8 +8,8 @@ from typing import Any
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.files import matches, patterns_of
 from tfrecords.base.parts import PARTS
-from tfrecords.base.patterns import matches, patterns_of
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3

@@ -16,6 +16,8 @@ from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers import unicode_classes
 from tfrecords.tokenizers.by_library import BERT_CHINESE, is_sign
 
+# Codes from here on are tokens: this number plus the token's id.
+FIRST_TOKEN = 0x110000
 # A separator that no step changes or produces.
 BETWEEN = "\u4dc0"
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import DESCRIPTION_FILE, DESCRIPTION_FORMAT, FOLDER_RULES, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.folders.folder_files import (
     TOKENIZERS_FILE,
     FolderFiles,
@@ -15,7 +14,6 @@ from tfrecords.tokenizers.folders.folder_files import (
     read_file,
 )
 from tfrecords.tokenizers.folders.published import from_merges, from_tokenizers, sentencepiece, wordpiece
-from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceRules, WordPieceTokenizer
 
 # In order of precedence: a folder may hold copies under other names.
@@ -75,9 +73,14 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
         files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
         path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
         vocabulary, rules = read_file(path), (description["lower_case"], path, description["keep_accents"])
+        # Only the kind of tokenizer that is there is imported.
         if kind == "bpe":
+            from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+
             tokenizer: Tokenizer = ByteBPETokenizer(vocabulary, path, description["special_tokens"])
         elif kind == "sentencepiece":
+            from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+
             tokenizer = SentencePieceTokenizer(vocabulary, *rules)
         else:
             own = WordPieceRules.from_values(description.get("rules", {}))

@@ -15,7 +15,7 @@ from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers.by_library import WORD_BOUNDARY
 from tfrecords.tokenizers.characters import build_trie, child
 from tfrecords.tokenizers.normalization import decompile, library_flags, normalizer_of
-from tfrecords.tokenizers.word_cache import (
+from tfrecords.tokenizers.words import (
     FIRST_DIGEST,
     digest_with,
     empty_cache,

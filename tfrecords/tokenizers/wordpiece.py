@@ -15,9 +15,15 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.by_library import AddedToken
-from tfrecords.tokenizers.bytes.byte_segmenter import FIRST_TOKEN
-from tfrecords.tokenizers.bytes.cut_tokens import TokenCutter
-from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
+from tfrecords.tokenizers.characters import (
+    FIRST_TOKEN,
+    ITSELF,
+    PAGE,
+    CharacterRules,
+    build_trie,
+    character_table,
+    child,
+)
 from tfrecords.tokenizers.folders.row_template import as_template, tokenizer_json
 
 # google-research/bert tokenization.py, and the default of the `tokenizers` library: longer words are unknown.
@@ -142,7 +148,12 @@ class WordPieceTokenizer(Tokenizer):
         )
         added = [token for token in rules.added if token.content in self.piece_ids]
         self.cut_tokens = [dataclasses.replace(token, id=self.piece_ids[token.content]) for token in added]
-        self._cutter = TokenCutter(self.cut_tokens, self.characters, str(path)) if added else None
+        self._cutter = None
+        if added:
+            # Few vocabularies have tokens that are cut before all others.
+            from tfrecords.tokenizers.bytes.cut_tokens import TokenCutter
+
+            self._cutter = TokenCutter(self.cut_tokens, self.characters, str(path))
         if any(len(token.content) >= rules.longest_word for token in self.cut_tokens):
             raise UnknownTokenizer(f"'{path}' adds a token of {rules.longest_word} or more characters")
 

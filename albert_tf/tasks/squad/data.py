@@ -2,10 +2,9 @@
 
 import gzip
 import io
-import json
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from albert_tf.tasks.tables.values import LARGEST
 from tfrecords.base import files
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
-from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 # The largest files of questions have some hundred megabytes.
 _MOST_BYTES = 2**30
@@ -93,18 +91,12 @@ def _answer(answer: _Place) -> GoldAnswer:
     return GoldAnswer(text, start)
 
 
-def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
-    """Returns the examples whose ids are not in `ids`."""
-    return [example for example in examples if example.id not in ids]
-
-
 def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
     """Raises UserError if an example's first answer is not at its answer_start."""
     if wrong := [what for example in examples if (what := _misplaced(example))]:
         counted = f"{len(wrong)} answers are misplaced, such as these: " if len(wrong) > 1 else ""
         raise UserError(
-            (f"'{path}': " if path else "")
-            + f"{counted}{'; '.join(wrong[:5])}; fix the file, or name the questions in --exclude_ids"
+            (f"'{path}': " if path else "") + f"{counted}{'; '.join(wrong[:5])}; fix the file, or remove the questions"
         )
 
 
@@ -120,33 +112,18 @@ def _misplaced(example: SquadExample) -> str:
     return f"question '{example.id}': answer_start {start} points at {there[:60]!r}, not at {text[:60]!r}"
 
 
-def read_ids(path: str | os.PathLike) -> set[str]:
-    """Reads a JSON list of question ids."""
-    ids = read_json(Path(path))
-    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise UserError(f"'{path}' is not a JSON list of question ids")
-    return set(ids)
-
-
 def read_json(path: str | os.PathLike) -> Any:
     """Reads a JSON file, gzipped or not."""
     path = Path(path)
     try:
-        text = data = files.read_limited(path, _MOST_BYTES)
+        data = files.read_limited(path, _MOST_BYTES)
         if data.startswith(b"\x1f\x8b"):
-            text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise UserError(f"'{path}' unpacks to more than {_MOST_BYTES:,} bytes; split it")
-        return json.loads(text.decode("utf-8-sig"))
-    except UserError:
-        raise
-    except UnicodeDecodeError as error:
-        kind = foreign_kind(text[:HEAD_BYTES]) or encoding_of(text, most=0) or str(error)
-        raise UserError(f"'{path}' is not JSON in UTF-8: it is {kind}") from error
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read '{path}': {getattr(error, 'strerror', None) or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"'{path}' is not JSON in UTF-8: {error}") from error
+    if len(data) > _MOST_BYTES:
+        raise UserError(f"'{path}' unpacks to more than {_MOST_BYTES:,} bytes; split it")
+    return files.parse_json(data, path)
 
 
 def read_predictions(path: str) -> dict[str, str]:

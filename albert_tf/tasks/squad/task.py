@@ -3,15 +3,16 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.squad.answers import write_answers
-from albert_tf.tasks.squad.data import SquadExample, check_places, read_ids, read_squad, without
+from albert_tf.tasks.squad.data import SquadExample, check_places, read_squad
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords.answers.spans import MAX_ANSWER_LENGTH, Answers, find_answers
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -30,8 +31,7 @@ _DEFAULTS = {
 class SquadTask(Task):
     """SQuAD, whose answers are spans of a passage; in 2.0 a question may have none.
 
-    A `span_head` of "" means "plain" for 1.1 and "joint" for 2.0. `exclude_ids` is a JSON file of question ids not to
-    train on.
+    A `span_head` of "" means "plain" for 1.1 and "joint" for 2.0.
     """
 
     kind = "spans"
@@ -39,12 +39,11 @@ class SquadTask(Task):
     labels = None
     needs_pooler = False
 
-    def __init__(self, name: str, data_dir: str, span_head: str = "", exclude_ids: str = ""):
+    def __init__(self, name: str, data_dir: str, span_head: str = ""):
         self.name, self.data_dir = name, Path(data_dir)
         self.defaults, self.version = _DEFAULTS[name], _VERSIONS[name]
         self.answers_always = name == "squad1"
         self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
-        self.excluded = read_ids(exclude_ids) if exclude_ids else set[str]()
         # Null odds above which no answer is likelier, until a labelled split determines them.
         self.null_threshold = None if self.answers_always else 0.0
 
@@ -68,7 +67,6 @@ class SquadTask(Task):
                         f"'{paths[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
                     )
         if split == "train":
-            examples = without(examples, self.excluded)
             check_places(examples, paths[0])
         return examples
 
@@ -113,3 +111,31 @@ class SquadTask(Task):
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"null_threshold": self.null_threshold}
+
+
+def write_answers(
+    folder: Path, examples: Sequence[SquadExample], answers: Sequence[Answers], threshold: float | None
+) -> list[Path]:
+    """Writes predictions.json, nbest_predictions.json and, with a `threshold`, null_odds.json."""
+    ids = [example.id for example in examples]
+    contents = {
+        "predictions": {one: answer.text(threshold) for one, answer in zip(ids, answers)},
+        "nbest_predictions": {one: _nbest(answer) for one, answer in zip(ids, answers)},
+    }
+    if threshold is not None:
+        contents["null_odds"] = {one: answer.null_odds for one, answer in zip(ids, answers)}
+    folder = files.make_output_dir(folder)
+    for name, content in contents.items():
+        files.write_json(folder / f"{name}.json", content)
+    return [folder / f"{name}.json" for name in contents]
+
+
+def _nbest(answer: Answers) -> list[dict[str, str | float]]:
+    if not answer.candidates:
+        return []
+    scores = np.array([candidate.score for candidate in answer.candidates])
+    odds = np.exp(scores - scores.max())
+    return [
+        {"text": candidate.text, "probability": float(share), "score": candidate.score}
+        for candidate, share in zip(answer.candidates, odds / odds.sum())
+    ]

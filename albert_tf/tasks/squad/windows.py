@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.squad.data import SquadExample, check_places
-from tfrecords.answers.edges import edges
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.spans import edges
+from tfrecords.answers.texts import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer

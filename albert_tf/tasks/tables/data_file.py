@@ -8,21 +8,18 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from albert_tf.tasks.tables.columns import find_column, kind_of_labels
-from albert_tf.tasks.tables.lines import check_encoding
-from albert_tf.tasks.tables.reading import PARQUET, SEPARATED, DataRow, Table, read_all, read_table
-from albert_tf.tasks.tables.values import check_known, names_of, tagged_words, text_of
+from albert_tf.tasks.tables.values import check_known, is_missing, kind_of_labels, names_of, tagged_words, text_of
 from tfrecords.base.errors import UserError, printable
-from tfrecords.base.text_files import JSON_LINES, ending
+from tfrecords.base.tables import ENDINGS, DataRow, Table, check_encoding, find_column, read_table
+from tfrecords.base.text_files import ending
 
-ENDINGS = (*SEPARATED, *JSON_LINES, PARQUET)
 _WRITTEN_AS_FLOAT = re.compile(r"\A(-?\d+)\.0+\Z")
 MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
 
@@ -32,7 +29,7 @@ class FileOptions:
     """How to read a file; options left empty are detected.
 
     A `dev_fraction` of 1 is for a file without training rows. `known` are the labels that a row may have; () allows
-    any.
+    any. `decimal_comma` and `has_missing` are those of the labels' kind.
     """
 
     path: str
@@ -43,6 +40,8 @@ class FileOptions:
     encoding: str | None = ""
     dev_fraction: float = 0.0
     known: tuple[str, ...] = ()
+    decimal_comma: bool = False
+    has_missing: bool = False
 
     @classmethod
     def of(cls, settings: Any) -> "FileOptions":
@@ -64,19 +63,13 @@ class DataFile:
     """
 
     options: FileOptions
-    decimal_comma: bool
     labels: dict[str, int]
     held_out: np.ndarray
     repeated: int
 
     def table(self, split: str) -> Table | None:
-        if split not in ("train", "dev"):
-            return None
-        wanted = self.held_out if split == "dev" else ~self.held_out
-        if not wanted.any():
-            return None
-        table = _read(self.options, self.decimal_comma)
-        return table._replace(rows=itertools.compress(table.rows, wanted))
+        wanted = rows_of(split, self.held_out)
+        return _read(self.options).only(wanted) if wanted.any() else None
 
     def __str__(self) -> str:
         options, name = self.options, os.path.basename(self.options.path)
@@ -86,7 +79,7 @@ class DataFile:
         parts += [f"{len(there) - 12:,} more"] * (len(there) > 12)
         what = {"classification": "classes", "multilabel": "labels, several a text", "tagging": "tags"}
         labels = f"{len(there)} {what[options.task]} ({', '.join(parts)})" if there else "numbers"
-        labels += " with a decimal comma" * self.decimal_comma
+        labels += " with a decimal comma" * options.decimal_comma
         count, out = len(self.held_out), int(self.held_out.sum())
         rows = f"{count:,} rows"
         if out < count:
@@ -128,18 +121,18 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
-    path = Path(options.path)
-    names = _read(options).columns
-    label = options.label_column or find_column(path, names, "label")
-    text = options.text_column or find_column(path, names, "text")
+    path, columns = Path(options.path), _read(options).columns
+    label = options.label_column or find_column(path, columns, "label")
+    text = options.text_column or find_column(path, columns, "text")
     options = dataclasses.replace(options, label_column=label, text_column=text)
     check_columns(text, options.second_text_column, label)
-    decimal_comma = False
     if options.task in ("", "regression"):
         found = kind_of_labels(row.values[label] for row in _required(options).rows)
-        decimal_comma = found.decimal_comma
-        options = dataclasses.replace(options, task=options.task or found.kind)
-    keys, labels = _scan(options, decimal_comma)
+        has_missing = found.has_missing and not (options.task or options.known)
+        options = dataclasses.replace(
+            options, task=options.task or found.kind, decimal_comma=found.decimal_comma, has_missing=has_missing
+        )
+    keys, labels = _scan(options)
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     if not options.known:
         check_labels(options.task, path, label, counts, len(labels))
@@ -147,36 +140,51 @@ def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
     held_out = np.full(len(keys), options.dev_fraction == 1)
     if 0 < options.dev_fraction < 1:
         held_out = some_held_out(path, keys, labels, options.dev_fraction, "texts")
-    repeated = len(keys) - len(np.unique(keys))
-    return DataFile(options, decimal_comma, {name: counts[name] for name in names}, held_out, repeated)
+    return DataFile(options, {name: counts[name] for name in names}, held_out, len(keys) - len(np.unique(keys)))
 
 
-def _read(options: FileOptions, decimal_comma: bool = False) -> Table:
+def rows_of(split: str, held_out: np.ndarray) -> np.ndarray:
+    """Returns which rows a split has."""
+    return {"train": ~held_out, "dev": held_out}.get(split, np.zeros_like(held_out))
+
+
+def _read(options: FileOptions) -> Table:
     table = read_table(Path(options.path), encoding=options.encoding)
-    return table._replace(rows=_with_points(table.rows, options.label_column)) if decimal_comma else table
+    if not options.decimal_comma:
+        return table
+
+    def with_point(row: DataRow) -> DataRow:
+        number = str(row.values[options.label_column]).replace(",", ".")
+        return row._replace(values=row.values | {options.label_column: number})
+
+    return table.changed(with_point)
 
 
-def _with_points(rows: Iterator[DataRow], column: str) -> Iterator[DataRow]:
-    return (row._replace(values=row.values | {column: str(row.values[column]).replace(",", ".")}) for row in rows)
+def _required(options: FileOptions) -> Table:
+    return _read(options).require((*options.texts, options.label_column), MEND_COLUMNS)
 
 
-def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
-    return _read(options, decimal_comma).require((*options.texts, options.label_column), MEND_COLUMNS)
-
-
-def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    table = _required(options, decimal_comma)
-    keys, labels, known = [], [], dict.fromkeys(options.known)
+def _scan(options: FileOptions) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    table, column = _required(options), options.label_column
+    known = dict.fromkeys(options.known)
+    keys, labels, longest = [], [], 0
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read(row: DataRow) -> tuple[list[str], tuple[str, ...]]:
-        texts, found = _texts_and_labels(table, row, options)
+        if options.task == "tagging":
+            words, tags = tagged_words(row, options.text_column, column)
+            texts, found = [" ".join(words)], tuple(sorted(set(tags)))
+        else:
+            texts = [text_of(row, name) for name in options.texts]
+            if options.has_missing and is_missing(row.values[column]):
+                fix = "fill it or remove the row, or give --task=classification if it is a class"
+                raise row.wrong(f"{column} {row.values[column]!r} is a missing value among numbers", fix)
+            found = names_of(options.task, row, column)
         if known:
-            check_known(table, row, options.label_column, found, known)
+            check_known(row, column, found, known)
         return texts, found
 
-    longest = 0
-    for texts, found in read_all(table.rows, read):
+    for texts, found in table.read(read):
         longest = max(longest, texts[0].count(" "))
         keys.append(text_key(texts))
         labels.append(shared.setdefault(found, found))
@@ -196,14 +204,6 @@ def text_key(texts: Sequence[str]) -> int:
     folded = (" ".join(unicodedata.normalize("NFD", text).casefold().split()) for text in texts)
     text = "\0".join(sorted(folded))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=b"0").digest(), "big")
-
-
-def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:
-    if options.task == "tagging":
-        words, tags = tagged_words(table, row, options.text_column, options.label_column)
-        return [" ".join(words)], tuple(sorted(set(tags)))
-    texts = [text_of(table, row, column) for column in options.texts]
-    return texts, names_of(options.task, table, row, options.label_column)
 
 
 def some_held_out(
@@ -235,18 +235,16 @@ def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction
     chosen = np.zeros(len(sizes), bool)
     order = np.argsort(stratum, kind="stable")
     for groups in np.split(order, np.flatnonzero(np.diff(stratum[order])) + 1):
-        rows, smallest = int(sizes[groups].sum()), int(sizes[groups].min())
-        left = min(max(1, int(fraction * rows + 0.5)), rows - smallest)
-        for group in groups if len(groups) > 1 else ():
+        if len(groups) == 1:
+            continue
+        rows, smallest = sizes[groups].sum(), groups[np.argmin(sizes[groups])]
+        left = min(max(1, int(fraction * rows + 0.5)), rows - sizes[smallest])
+        for group in groups:
             if sizes[group] <= left:
                 chosen[group] = True
                 left -= sizes[group]
-            if not left:
-                break
-        else:
-            # Each group has more rows than requested.
-            if len(groups) > 1 and not chosen[groups].any():
-                chosen[groups[np.argmin(sizes[groups])]] = True
+        # Each group may have more rows than requested.
+        chosen[smallest] |= not chosen[groups].any()
     return chosen[group_of_row]
 
 
@@ -298,8 +296,5 @@ def ordered_labels(kind: str, names: Collection[str]) -> list[str]:
         return sorted(names, key=lambda tag: (tag != "O", tag))
     if kind == "multilabel":
         return sorted(names)
-    return sorted(names, key=lambda label: (not _is_whole(label), int(label) if _is_whole(label) else 0, label))
-
-
-def _is_whole(label: str) -> bool:
-    return label.removeprefix("-").isdecimal()
+    whole = {name: name.removeprefix("-").isdecimal() for name in names}
+    return sorted(names, key=lambda name: (not whole[name], int(name) if whole[name] else 0, name))

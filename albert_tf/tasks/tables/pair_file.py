@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,15 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.choices import PAIR_LOSSES
-from albert_tf.tasks.tables.columns import optional_column
-from albert_tf.tasks.tables.data_file import FileOptions, columns_of, some_held_out, text_key
+from albert_tf.tasks.tables.data_file import FileOptions, columns_of, rows_of, some_held_out, text_key
 from albert_tf.tasks.tables.folders import find_table, own_stems, train_file
-from albert_tf.tasks.tables.reading import DataRow, Table, read_table
 from albert_tf.tasks.tables.values import number_of, text_of
 from tfrecords.base.errors import UserError
+from tfrecords.base.tables import DataRow, find_column, read_table
 from tfrecords.base.text_files import is_json_lines
 
-_MEND = "say which is meant by --text_column, --second_text_column, --negative_columns, --label_column"
+_MEND = "say which is meant by --text_column, --second_text_column, --label_column"
 # The flags of the columns, by their roles.
 _FLAGS = {"anchor": "text_column", "positive": "second_text_column", "score": "label_column"}
 
@@ -48,27 +46,22 @@ class PairData:
     scores: tuple[float, ...] = ()
 
     def examples(self, split: str) -> Iterator[PairExample] | None:
-        if self.held_out is None:
-            path = self.files.get(split)
-            return None if path is None else self._examples(path)
-        wanted = self.held_out if split == "dev" else ~self.held_out
-        if split == "test" or not wanted.any():
+        chosen = None if self.held_out is None else rows_of(split, self.held_out)
+        path = self.files.get(split if chosen is None else "train")
+        if path is None or (chosen is not None and not chosen.any()):
             return None
-        return itertools.compress(self._examples(self.files["train"]), wanted)
-
-    def _examples(self, path: Path) -> Iterator[PairExample]:
         needed = (*self.columns, *filter(None, [self.score]))
         table = read_table(path, encoding=self.encoding).require(needed, _MEND)
-        return (self._example(table, row) for row in table.rows)
+        table = table if chosen is None else table.only(chosen)
+        return table.read(self._example)
 
-    def _example(self, table: Table, row: DataRow) -> PairExample:
-        texts = tuple(text_of(table, row, column) for column in self.columns)
+    def _example(self, row: DataRow) -> PairExample:
+        texts = tuple(text_of(row, column) for column in self.columns)
         for column, text in zip(self.columns[2:], texts[2:]):
             if text == texts[1]:
-                raise table.wrong(
-                    row, f"{column} is the {self.columns[1]} too", "give another negative, or remove the row"
-                )
-        score = number_of(table, row, self.score) if self.score else None
+                fix = "give another negative, or remove the row"
+                raise row.wrong(f"{column} is the {self.columns[1]} too", fix)
+        score = number_of(row, self.score) if self.score else None
         return PairExample(texts, score, str(row.line))
 
     def __str__(self) -> str:
@@ -101,7 +94,7 @@ def open_pairs(settings: Any) -> PairData:
         train_file(folder)
         files = {split: find_table(folder, stem) for split, stem in own_stems(folder).items()}
     state = tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in files.values())
-    names = ("loss", "teacher", "text_column", "second_text_column", "negative_columns", "label_column", "encoding")
+    names = ("loss", "teacher", "text_column", "second_text_column", "label_column", "encoding")
     # Mining has no loss, and holds nothing out.
     given = tuple((name, getattr(settings, name, "")) for name in names)
     fraction = 0.0 if folder else getattr(settings, "dev_fraction", 0.0)
@@ -163,10 +156,10 @@ def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
 
 
 def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) -> PairData:
-    anchor, positive, score = (flags[flag] or optional_column(path, names, role, flag) for role, flag in _FLAGS.items())
+    anchor, positive, score = (
+        flags[flag] or find_column(path, names, role, flag, is_optional=True) for role, flag in _FLAGS.items()
+    )
     negatives = [name for name in names if name.strip().casefold().startswith("negative")]
-    if flags["negative_columns"]:
-        negatives = flags["negative_columns"].split(",")
     texts = [name for name in (anchor, positive) if name]
     loss = flags["loss"] or ("mse" if flags["teacher"] else "cosent" if score else "multiple_negatives_ranking")
     columns = (*texts, *negatives)
@@ -189,7 +182,7 @@ def _check_loss(
     reads_score = loss == "cosent" or (loss == "margin_mse" and not teacher)
     lacks = ""
     if documents < rule.documents:
-        lacks = "a column of a negative; give --negative_columns=..., or write them by mine_negatives"
+        lacks = "a column of a negative, such as negative_1; mine_negatives writes them"
         lacks = lacks if documents else "a column of a positive; give --second_text_column=..."
     elif reads_score and (not score or (loss == "margin_mse" and documents != 2)):
         lacks = "a column of scores of the pairs; give --label_column=..."

@@ -1,16 +1,14 @@
 """Reports a run's progress in a bar, history.csv and TensorBoard."""
 
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import tensorflow as tf
-from google.protobuf import message
 
 from albert_tf.training.loop.run_folder import History
-from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
 
@@ -21,10 +19,14 @@ class TrainingReport:
         self.history = history
         self._boards = {}
         if history and boards:
+            # Written anew from the history, which has no steps that a resumed run repeats.
             folder = history.path.parent / "tensorboard"
-            remove_events(folder, first_step)
+            shutil.rmtree(folder, ignore_errors=True)
             for board in ("train", "validation"):
                 self._boards[board] = tf.summary.create_file_writer(str(folder / board))
+            for row in history.rows:
+                figures = {key: float(value) for key, value in row.items() if value and key not in ("step", "seconds")}
+                self._plot(int(row["step"]), figures)
         self.bar = progress_bar(
             total=num_train_steps, initial=first_step, unit="step", desc=name, disable=history is None
         )
@@ -60,11 +62,8 @@ class TrainingReport:
         self._figures = _summary(figures)
         if self.history:
             self.history.append(step, seconds, figures | held_out)
+        self._plot(step, figures | held_out)
         held_out = {key.removeprefix("val_"): value for key, value in held_out.items()}
-        for name, values in (("train", figures), ("validation", held_out)) if self._boards else ():
-            with self._boards[name].as_default():
-                for key, value in values.items():
-                    tf.summary.scalar(key, value, step)
         if held_out and not self.bar.disable:
             self.bar.write(f"step {step:>7}  held out: {_summary(held_out)}")
         self._show()
@@ -75,6 +74,13 @@ class TrainingReport:
         for board in self._boards.values():
             board.close()
 
+    def _plot(self, step: int, figures: dict[str, float]) -> None:
+        for board, writer in self._boards.items():
+            with writer.as_default():
+                for key, value in figures.items():
+                    if key.startswith("val_") == (board == "validation"):
+                        tf.summary.scalar(key.removeprefix("val_"), value, step)
+
     def _restart(self) -> None:
         self._started, self._tokens, self._waited = time.monotonic(), 0, 0.0
 
@@ -82,30 +88,6 @@ class TrainingReport:
         seconds = max(self.seconds, 1e-9)
         speed = f"{self._tokens / seconds:,.0f} tokens/s, input wait {self._waited / seconds:.1%}"
         self.bar.set_postfix_str(", ".join(filter(None, (self._figures, speed))))
-
-
-def remove_events(folder: Path, last_step: int) -> None:
-    """Removes TensorBoard events after `last_step`, which a resumed run writes again."""
-    for path in sorted(folder.rglob("events.out.tfevents.*")):
-        files.remove_unfinished(path.parent)
-        kept, removed = _events(path, last_step)
-        if removed:
-            with files.replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
-                for event in kept:
-                    writer.write(event)
-
-
-def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
-    kept, removed = [], False
-    try:
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            if tf.compat.v1.Event.FromString(record).step <= last_step:
-                kept.append(record)
-            else:
-                removed = True
-    except (tf.errors.DataLossError, message.DecodeError):
-        removed = True
-    return kept, removed
 
 
 def _summary(figures: dict[str, float]) -> str:

@@ -19,6 +19,7 @@ from albert_tf.loading.model_files import MODEL_FILE
 from albert_tf.training.loop.devices import Devices
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.settings import flag_name, settings_of
 
 RUN_FILE, SETTINGS_FILE, HISTORY_FILE = "run.json", "settings.json", "history.csv"
 LAST, BEFORE = "last.keras", "previous.keras"
@@ -49,7 +50,7 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
 def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
     found = list[tuple[str, Any, Any]]()
     for key, now in decisive.items():
-        before = began.get(key)
+        before, now = began.get(key), list(now) if isinstance(now, tuple) else now
         if before != now and isinstance(before, dict) and isinstance(now, dict):
             found += _differences(before, dict.fromkeys(before) | now, f"{prefix}{key}.")
         elif before != now:
@@ -60,9 +61,9 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
     """Calls `check_claim`, then writes run.json (settings and facts) and settings.json (for --settings)."""
     check_claim(folder, settings, free, facts)
-    values = dataclasses.asdict(settings)
-    files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
-    files.write_json(folder / RUN_FILE, values | facts)
+    given = {flag_name(field): getattr(settings, field.name) for field in settings_of(type(settings))}
+    files.write_json(folder / SETTINGS_FILE, {flag: value for flag, value in given.items() if value is not None})
+    files.write_json(folder / RUN_FILE, dataclasses.asdict(settings) | facts)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.layers import fusing
-from albert_tf.models.whole_batch import part_of
+from albert_tf.models.base import part_of
 from albert_tf.optimizers.adam_weight_decay import sum_over_replicas
 from albert_tf.training.loop.devices import Devices
 

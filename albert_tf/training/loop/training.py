@@ -30,7 +30,7 @@ from tfrecords.tokenizers.base import Tokenizer
 # Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
 # What helps if the loss or gradients are not finite.
-LOWER_RATE = "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
+LOWER_RATE = "lower --learning_rate, in another --output_dir"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +113,9 @@ class Training(abc.ABC):
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
                 f"skipped, more than {_MAX_SKIPPED}; {LOWER_RATE}"
             )
-        if not math.isfinite(figures["loss"]):
-            raise UserError(f"the loss is {figures['loss']} after step {self.step}; {self.remedy}")
+        for name, what in (("loss", "loss"), ("val_loss", "held-out loss")):
+            if not math.isfinite(value := figures.get(name, 0.0)):
+                raise UserError(f"the {what} is {value} after step {self.step}, nothing was saved; {self.remedy}")
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
         """Writes the files that accompany `model.keras`."""

@@ -63,13 +63,12 @@ ROUTES = (
         "The first task of the model, as text-embeddings-inference and Hugging Face's clients ask for it.",
         {"inputs": "a fine film"},
     ),
-    Route(
-        "/v1/embeddings", "openai", "embed", bodies.EmbeddingsBody, retrieval.embeddings,
-        "Vectors of texts, as OpenAI's clients ask for them.", {"input": ["a fine film", "a dull one"]},
-    ),
-    Route(
-        "/embeddings", "openai", "embed", bodies.EmbeddingsBody, retrieval.embeddings,
-        "The same.", {"input": ["a fine film", "a dull one"]},
+    *(
+        Route(
+            path, "openai", "embed", bodies.EmbeddingsBody, retrieval.embeddings,
+            "Vectors of texts, as OpenAI's clients ask for them.", {"input": ["a fine film", "a dull one"]},
+        )
+        for path in ("/v1/embeddings", "/embeddings")
     ),
     Route(
         "/embed", "tei", "embed", bodies.EmbedBody, retrieval.embed,
@@ -87,22 +86,22 @@ ROUTES = (
         "/embed_sparse", "tei", "embed_sparse", bodies.TextsBody, retrieval.embed_sparse,
         "The terms that weigh something in texts, as text-embeddings-inference gives them.", {"inputs": "a fine film"},
     ),
-    Route(
-        "/v2/rerank", "cohere", "rerank", bodies.CohereRerankBody, partial(retrieval.cohere_rerank, version="2"),
-        "Documents by how well they answer a query, as Cohere's clients ask.",
-        {"query": "capital of France", "documents": ["Paris is its capital", "a dull film"], "top_n": 1},
-    ),
-    Route(
-        "/v1/rerank", "cohere", "rerank", bodies.CohereRerankBody, partial(retrieval.cohere_rerank, version="1"),
-        "The same by version 1 of that API.", {"query": "capital of France", "documents": ["Paris", "London"]},
-    ),
-    Route(
-        "/v2/embed", "cohere", "embed", bodies.CohereEmbedBody, partial(retrieval.cohere_embed, version="2"),
-        "Vectors of texts, as Cohere's clients ask.", {"texts": ["a fine film"], "embedding_types": ["float", "int8"]},
-    ),
-    Route(
-        "/v1/embed", "cohere", "embed", bodies.CohereEmbedBody, partial(retrieval.cohere_embed, version="1"),
-        "The same by version 1 of that API.", {"texts": ["a fine film"]},
+    *(
+        Route(
+            f"/v{version}/{name}", "cohere", name, body, partial(handler, version=version),
+            f"{what}, as Cohere's clients ask by version {version} of its API.", example,
+        )
+        for name, body, handler, what, example in (
+            (
+                "rerank", bodies.CohereRerankBody, retrieval.cohere_rerank, "Documents by how well they answer a query",
+                {"query": "capital of France", "documents": ["Paris is its capital", "a dull film"], "top_n": 1},
+            ),
+            (
+                "embed", bodies.CohereEmbedBody, retrieval.cohere_embed, "Vectors of texts",
+                {"texts": ["a fine film"], "embedding_types": ["float", "int8"]},
+            ),
+        )
+        for version in "21"
     ),
     Route(
         "/v1/tokenize", "cohere", "tokenize", bodies.CohereTokensBody, understanding.cohere_tokenize,

@@ -19,8 +19,7 @@ from albert_tf.layers.depth import Runner
 from serving.inference.extensions.relative_memory import ArrayMemoryRunner, RowsWithMemory
 from serving.inference.kernels import ExportedExtension, KernelSettings
 from serving.inference.layers import array, variable
-from serving.inference.rows import OneRow
-from serving.inference.tables import MASKED_SCORE, longest_block
+from serving.inference.rows import MASKED_SCORE, OneRow, longest_block
 
 
 class ExportedRelative(ExportedExtension):

@@ -10,8 +10,7 @@ import tensorflow as tf
 from albert_tf.base import Tensor
 from albert_tf.extensions import relative
 from albert_tf.layers.block import Step
-from serving.inference.rows import BatchRows, RowPairs
-from serving.inference.tables import MASKED_SCORE
+from serving.inference.rows import MASKED_SCORE, BatchRows, RowPairs
 
 
 class RowsWithMemory(BatchRows):

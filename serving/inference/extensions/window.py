@@ -7,7 +7,7 @@ from albert_tf.base import Tensor
 from albert_tf.extensions import window
 from albert_tf.layers.block import Attention, Step, TokenPairs, attend_to_all
 from serving.inference.kernels import ExportedExtension
-from serving.inference.tables import MASKED_SCORE
+from serving.inference.rows import MASKED_SCORE
 
 
 class ExportedWindow(ExportedExtension):

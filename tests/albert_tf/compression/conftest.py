@@ -42,5 +42,5 @@ def settings(embedder, data):
     return CompressSettings(
         model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2,
         held_out_rows=16, max_seq_length=16, num_train_steps=6, train_batch_size=16, learning_rate=5e-3,
-        save_checkpoints_steps=6,
+        save_checkpoints_steps=6
     )  # fmt: skip

@@ -17,7 +17,7 @@ from albert_tf.loading.load import load
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.training.loop.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
-from tests.albert_tf.refusals import assert_refused, changed, lines, refused
+from tests.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

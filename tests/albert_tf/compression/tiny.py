@@ -1,14 +1,9 @@
 """A tiny BERT whose words are known, and how a model folder is written."""
 
 import json
-from pathlib import Path
-from typing import Any
-
-import keras
 
 from albert_tf.checkpoints.formats import save_keras
 from tests.albert_tf.tiny import small
-from tfrecords.tokenizers.base import Tokenizer
 
 WORDS = ["a", "the", "dull", "fine", "film", "was", "play", "actor", "and", "not", "very", "good", "bad", "plot"]
 UNREAD = ["zebra", "yak"]
@@ -18,7 +13,7 @@ SIZES = {"vocab_size": len(PIECES), "embedding_size": 16, "max_position_embeddin
 CONFIG = small(**SIZES, sharing="none", initializer_range=0.3)
 
 
-def write(folder: Path, model: keras.Model, tokenizer: Tokenizer, **task: Any) -> Path:
+def write(folder, model, tokenizer, **task):
     save_keras(model, folder / "model.keras")
     tokenizer.save(folder)
     if task:
@@ -26,5 +21,5 @@ def write(folder: Path, model: keras.Model, tokenizer: Tokenizer, **task: Any) -
     return folder
 
 
-def report_of(folder: Path) -> dict[str, Any]:
+def report_of(folder):
     return json.loads((folder / "compress.json").read_text())

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from albert_tf.checkpoints import load_official, save_official
 from albert_tf.optimizers import create_optimizer
@@ -13,14 +14,14 @@ from albert_tf.optimizers import create_optimizer
 GOLD = Path(__file__).parents[1] / "gold" / "official"
 
 
-@pytest.mark.parametrize(("case", "name"), [("tiny_all_shared", "lamb"), ("tiny_adamw", "adamw")])
+@pytest.mark.parametrize("case, name", [("tiny_all_shared", "lamb"), ("tiny_adamw", "adamw")])
 def test_ten_official_steps(tmp_path, case, name):
     folder = GOLD / case
     settings = json.loads((folder / "meta.json").read_text())["train"]
     model = load_official(folder)
     optimizer = create_optimizer(
         name, settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"], settings["poly_power"],
-        gradient_norm="official",
+        gradient_norm="official"
     )  # fmt: skip
     model.compile(optimizer=optimizer, run_eagerly=True)
     batch = {key: np.asarray(value) for key, value in np.load(folder / "inputs.npz").items()}
@@ -31,10 +32,10 @@ def test_ten_official_steps(tmp_path, case, name):
         model.reset_metrics()
     losses.append(model.test_on_batch(batch, return_dict=True)["loss"])
 
-    np.testing.assert_allclose(losses, settings["losses"], rtol=1e-5)
+    assert_allclose(losses, settings["losses"], rtol=1e-5)
     final = tf.train.load_checkpoint(save_official(model, tmp_path))
     expected = np.load(folder / f"after_{name}.npz")
     assert len(expected.files) == 32
     for key in expected.files:
         value = final.get_tensor(key.replace("|", "/"))
-        np.testing.assert_allclose(value, expected[key], atol=1e-5, rtol=0, err_msg=key)
+        assert_allclose(value, expected[key], atol=1e-5, rtol=0, err_msg=key)

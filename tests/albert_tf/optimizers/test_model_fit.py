@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.optimizers import AdamWeightDecay, Lamb
 
 
-@pytest.mark.parametrize(("norm", "length"), [("summed", 7.0), ("official", 5.0)])
+@pytest.mark.parametrize("norm, length", [("summed", 7.0), ("official", 5.0)])
 def test_the_official_norm_counts_rows_that_lookups_gathered_one_by_one(norm, length):
 
     table = keras.Variable(np.zeros((2, 1), "float32"), name="table")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertConfig, AlbertPretrainer
 from albert_tf.optimizers import AdamWeightDecay, Lamb, Muon
@@ -13,7 +14,7 @@ def weight(name="kernel"):
     return keras.Variable(np.arange(12, dtype="float32").reshape(4, 3), name=name)
 
 
-@pytest.mark.parametrize(("name", "decay"), [("kernel", 0.1), ("word_embeddings", 0.1), ("content_bias", 0.0)])
+@pytest.mark.parametrize("name, decay", [("kernel", 0.1), ("word_embeddings", 0.1), ("content_bias", 0.0)])
 def test_it_moves_weights_as_keras_does_and_decays_no_bias(name, decay):
     ours, theirs = weight(name), weight(name)
     one = Muon(0.01, weight_decay=0.1, beta_2=0.98)
@@ -23,7 +24,7 @@ def test_it_moves_weights_as_keras_does_and_decays_no_bias(name, decay):
     for gradient in np.random.default_rng(0).normal(size=(4, 4, 3)).astype("float32"):
         one.apply([gradient], [ours])
         other.apply([gradient], [theirs])
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert_allclose(ours, theirs, rtol=1e-5)
 
 
 def test_every_variable_of_a_model_moves():
@@ -43,7 +44,7 @@ def test_gradients_that_are_not_finite_change_nothing(optimizer_class, name):
     before = [np.array(value) for value in state]
     optimizer.apply([ops.full((4, 3), float("nan"))], [variable])
     for value, one in zip(before, state, strict=True):
-        np.testing.assert_array_equal(one, value)
+        assert_array_equal(one, value)
     assert len(state) > 1 and (int(optimizer.skipped), optimizer.updates) == (1, 2)
 
 
@@ -60,4 +61,4 @@ def test_loaded_it_goes_on_to_the_bit():
     for one, of_variable in ((optimizer, variable), (copy, again)):
         for gradient in gradients[2:]:
             one.apply([gradient], [of_variable])
-    np.testing.assert_array_equal(again, variable)
+    assert_array_equal(again, variable)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf.optimizers import AdamWeightDecay, Lamb, WarmupPolynomialDecay, create_optimizer, scale_learning_rate
 
@@ -25,7 +26,7 @@ def variable_at(path, start):
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
-@pytest.mark.parametrize(("name", "excluded"), [("kernel", False), ("bias", True), ("layer_norm", True)])
+@pytest.mark.parametrize("name, excluded", [("kernel", False), ("bias", True), ("layer_norm", True)])
 def test_update_equals_the_formula(optimizer_class, name, excluded):
     generator = np.random.default_rng(0)
     start = generator.normal(size=(5, 3)).astype("float32")
@@ -36,7 +37,7 @@ def test_update_equals_the_formula(optimizer_class, name, excluded):
         optimizer.apply([gradient], [variable])
     adapt = optimizer_class is Lamb and not excluded
     expected = numpy_steps(start, gradients, 0.01, 0.0 if excluded else 0.1, adapt)
-    np.testing.assert_allclose(variable, expected, rtol=2e-5, atol=1e-6)
+    assert_allclose(variable, expected, rtol=2e-5, atol=1e-6)
 
 
 def test_lamb_moves_a_zero_variable_and_survives_a_zero_gradient():
@@ -56,7 +57,7 @@ def test_lamb_adapts_excluded_variables_when_told_to():
     optimizer.apply([keras.ops.ones(4)], [variable])
     # Unit trust ratio would move each weight by about rate * 0.1 / sqrt(0.001); adapted, the step has norm rate * |w|.
     moved = np.linalg.norm(np.array(variable) - start)
-    np.testing.assert_allclose(moved, 0.01 * np.linalg.norm(start), rtol=1e-4)
+    assert_allclose(moved, 0.01 * np.linalg.norm(start), rtol=1e-4)
 
 
 def test_lamb_moves_what_begins_at_zero_over_depth_like_any_matrix_step_by_step():
@@ -65,7 +66,7 @@ def test_lamb_moves_what_begins_at_zero_over_depth_like_any_matrix_step_by_step(
     optimizer = Lamb(learning_rate=0.01, weight_decay=0.0)
     optimizer.apply([np.random.default_rng(0).normal(size=(2, 8, 4)).astype("float32")], [stack])
     moved = np.sqrt(np.mean(np.square(np.array(stack) - start), axis=(1, 2)))
-    np.testing.assert_allclose(moved, [0.01 * 0.02, 0.01 * 3.0], rtol=1e-4)
+    assert_allclose(moved, [0.01 * 0.02, 0.01 * 3.0], rtol=1e-4)
 
 
 ADAPTED = "lora_query/a halting/kernel"
@@ -77,7 +78,7 @@ def test_which_weights_over_depth_are_adapted(path):
     Lamb(learning_rate=0.01, weight_decay=0.0).apply([keras.ops.ones(4)], [variable])
     # As any bias, by Adam's first step, 0.1 / sqrt(0.001); or by that of a matrix of standard deviation 0.02.
     step = 0.02 if path in ADAPTED.split() else 0.1 / np.sqrt(0.001)
-    np.testing.assert_allclose(variable, -0.01 * step, rtol=1e-3)
+    assert_allclose(variable, -0.01 * step, rtol=1e-3)
 
 
 @pytest.mark.parametrize("rate", [0.1, WarmupPolynomialDecay(0.1, num_train_steps=3, num_warmup_steps=2)])
@@ -90,7 +91,7 @@ def test_gradient_accumulation_equals_the_mean_gradient(rate):
         first.apply([gradient], [accumulating])
         if number % 2:
             second.apply([gradients[number - 1 : number + 1].mean(axis=0)], [plain])
-    np.testing.assert_allclose(accumulating, plain, rtol=1e-5, atol=1e-7)
+    assert_allclose(accumulating, plain, rtol=1e-5, atol=1e-7)
 
 
 def test_schedule_at_its_corners():
@@ -120,7 +121,7 @@ def test_optimizer_survives_serialisation(name):
 def test_keras_value_for_no_weight_decay_decays_nothing(name):
     kernel = keras.Variable(np.eye(2, dtype="float32"), name="kernel")
     create_optimizer(name, 0.1, 100, 0, weight_decay=None).apply([keras.ops.zeros((2, 2))], [kernel])
-    np.testing.assert_array_equal(kernel, np.eye(2))
+    assert_array_equal(kernel, np.eye(2))
 
 
 def test_unknown_optimizer_is_named():

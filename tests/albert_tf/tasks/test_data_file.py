@@ -18,8 +18,8 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.data_file import FileOptions, open_data_file
-from tests.albert_tf.refusals import lines
 from tests.conftest import ROOT
+from tests.refusals import lines, refused
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import define_flags, read_flags
 
@@ -62,7 +62,7 @@ READ = {
     "a.tsv": [(table("\t"), "")],
     "a.txt": [(table("\t").encode("utf-16"), "")],
     "a.jsonl": [(JSON, ""), (JSON.encode("cp1252"), "cp1252")],
-    "a.parquet": [(None, "")],
+    "a.parquet": [(None, "")]
 }  # fmt: skip
 
 
@@ -102,10 +102,10 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
         ([texts, times], ["text", "label"], "as Parquet: date value out of range"),
     ):
         parquet.write_table(pyarrow.Table.from_arrays(columns, names=names), path)
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             opened(path)
     path.write_bytes(path.read_bytes().replace(b"text", b"t\xdaxt"))
-    with pytest.raises(UserError, match="as Parquet: "):
+    with refused("as Parquet: "):
         opened(path)
 
 
@@ -113,14 +113,14 @@ def test_utf8_is_read_as_nothing_else_however_late_its_first_accent_is(tmp_path)
     content = ("text,label\n" + "a,x\nb,y\n" * 2000 + "é,x\né,y\n").encode()
     # Damaged bytes among others make no other encoding of it.
     for damage in (b"", b"\xe9,x\n"):
-        with pytest.raises(UserError, match="is UTF-8, not latin-1; leave out --encoding"):
+        with refused("is UTF-8, not latin-1; leave out --encoding"):
             opened(tmp_path / "a.csv", content + damage, encoding="latin-1")
 
 
 @pytest.mark.parametrize("encoding", ["", "cp1252"])
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
     """And a damaged archive."""
-    monkeypatch.setattr("albert_tf.tasks.tables.lines.LONGEST_LINE", 2**16)
+    monkeypatch.setattr("tfrecords.base.tables.LONGEST_LINE", 2**16)
     whole = (table() + "x" * 2**17).encode(encoding or "utf-8")
     damaged = bytearray(gzip.compress(table().encode(encoding or "utf-8")))
     damaged[len(damaged) // 3] ^= 0xFF
@@ -128,7 +128,7 @@ def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch, encoding):
         (gzip.compress(whole), "line 62 is longer than 65,536; is a line end missing"),
         (bytes(damaged), r"cannot read '.*a\.csv\.gz'"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             opened(tmp_path / "a.csv.gz", content, encoding=encoding)
 
 
@@ -139,6 +139,7 @@ a;1.5/b;2/c;3 | regression | numbers
 a;1e-3/b;2/c;3 | regression | numbers
 a;4,5/b;2,25/c;3 | regression | numbers with a decimal comma
 a;4,5/b;4,5/c;gut | classification | 2 classes (4,5 2, gut 1)
+a;1/b;n.a./c;1 | classification | 2 classes (1 2, n.a. 1)
 a;['joy']/b;[]/c;['joy', 'anger'] | multilabel | 2 labels, several a text (anger 1, joy 2)
 """
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from albert_tf.tasks.glue import GLUE, glue_task
-from tests.albert_tf.refusals import lines
 from tests.albert_tf.tiny import table
-from tfrecords.base.errors import UserError
+from tests.refusals import lines, refused
 
 # A file a paragraph: its task and split, then its lines, with | for a tab.
 FILES = """
@@ -215,7 +214,7 @@ def test_wrong_files_are_named(tmp_path, line):
     file, _, message = line.partition(" => ")
     write(tmp_path, file.replace("/", "\n"))
     name, split = file.partition("/")[0].split()
-    with pytest.raises(UserError, match=rf"{split}.tsv' {message}"):
+    with refused(rf"{split}.tsv' {message}"):
         glue_task(name, str(tmp_path)).read(split)
     assert glue_task(name, str(tmp_path)).read("dev") is None
 

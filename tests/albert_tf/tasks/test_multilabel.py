@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertConfig, load
 from albert_tf.tasks.registry import create_task
@@ -12,9 +13,8 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import load_teacher
 from serving.exportable import ExportOptions, make_exportable
-from tests.albert_tf.refusals import assert_refused, lines
 from tests.albert_tf.tiny import graphs, small
-from tfrecords.base.errors import UserError
+from tests.refusals import assert_refused, lines, refused
 
 LABELS = ["anger", "fear", "joy"]
 ROWS = [("bad", ["anger", "fear"]), ("good", ["joy"]), ("so", []), ("bad good", ["joy", "anger", "fear"])]
@@ -32,7 +32,7 @@ def settings_of(folder):
     return FinetuningSettings(
         task="multilabel", data_dir=str(folder / "data"), output_dir=str(folder / "run"),
         config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
-        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=30, classifier_dropout=0.0,
+        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=30, classifier_dropout=0.0
     )  # fmt: skip
 
 
@@ -54,14 +54,14 @@ def test_a_trained_model_gives_every_label_a_probability(trained):
         given = [name for name, logit in zip(LABELS, logits) if logit > 0]
         assert json.loads(line["prediction"]) == answer["labels"] == given
         assert json.loads(line["label"]) == sorted(labels)
-        np.testing.assert_allclose(list(answer["probabilities"].values()), 1 / (1 + np.exp(-logits)), atol=1e-5)
+        assert_allclose(list(answer["probabilities"].values()), 1 / (1 + np.exp(-logits)), atol=1e-5)
     settings = FinetuningSettings(task="multilabel", data_dir=str(trained.parent / "data"), output_dir="", config="x")
     multilabel = create_task(settings, task)
     assert multilabel.score(multilabel.read("dev")[: len(ROWS)], None, outputs) == pytest.approx(task["metrics"])
     assert task["metrics"]["micro_f1"] > 0.7
     exportable = make_exportable(loaded.model, ExportOptions(16, task=task))
     exported = exportable.outputs(np.log([[3.0, 1 / 3, 1]]).astype("float32"), None)
-    np.testing.assert_allclose(exported["probabilities"], [[0.75, 0.25, 0.5]], rtol=1e-6)
+    assert_allclose(exported["probabilities"], [[0.75, 0.25, 0.5]], rtol=1e-6)
     assert exported["labels"].numpy().tolist() == [[b"anger", b"", b""]] and exported["label"].numpy() == [b"anger"]
 
 
@@ -80,7 +80,7 @@ def test_other_ways_of_training_are_refused(tmp_path, trained):
     for line in lines(REFUSED.replace("TRAINED", str(trained)).replace("ONE", str(one))):
         assert_refused(line, settings, finetuning.finetune)
     model = AlbertClassifier(AlbertConfig.named("albert_tiny"), 3, multi_label=True)
-    with pytest.raises(UserError, match="leave it out for --task=multilabel"):
+    with refused("leave it out for --task=multilabel"):
         load_teacher("", model, None, 16, None)
 
 

@@ -10,8 +10,7 @@ import pytest
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
-from tests.albert_tf.refusals import changed, lines
-from tfrecords.base.errors import UserError
+from tests.refusals import changed, lines, refused
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
@@ -54,7 +53,7 @@ def test_race_reads_many_files_or_one_and_gzipped_ones(tmp_path):
     (high / "all.txt.gz").write_bytes(packed)
     assert RaceTask(tmp_path).read("train") == examples and RaceTask(tmp_path).read("test") is None
     (middle / "all.txt.gz").write_bytes(packed)
-    with pytest.raises(UserError, match=r"holds all.txt and all.txt.gz; keep the one"):
+    with refused(r"holds all.txt and all.txt.gz; keep the one"):
         RaceTask(tmp_path).read("train")
 
 
@@ -89,7 +88,7 @@ def test_race_names_what_is_wrong(tmp_path, line):
     edit, _, message = line.partition(" => ")
     old, _, new = edit.replace(" ;", ";").partition(";")
     article = ARTICLE.replace(old, new.strip())
-    with pytest.raises(UserError, match=f"train/middle/1.txt' {message}"):
+    with refused(f"train/middle/1.txt' {message}"):
         write_race(tmp_path, article).read("train")
 
 
@@ -116,7 +115,7 @@ def test_tags_stand_on_the_first_piece_of_each_word(tagging, tokenizer):
             assert features["input_ids"][index, head] == tokenizer.encode(word)[0]
 
 
-@pytest.mark.parametrize(("labels", "cut"), [("O B-LANG B-PER", "O"), ("B-LANG O B-PER", "O"), ("ADJ NOUN X", None)])
+@pytest.mark.parametrize("labels, cut", [("O B-LANG B-PER", "O"), ("B-LANG O B-PER", "O"), ("ADJ NOUN X", None)])
 def test_words_that_do_not_fit_count_as_outside_or_have_no_tag(tagging, tokenizer, labels, cut):
     examples = tagging.read("dev")
     rows = tagging.rows(examples, tokenizer, 5, training=False)
@@ -146,7 +145,7 @@ def test_a_trained_model_needs_no_training_file(tmp_path, name):
     assert task.describe()["labels"] == trained["labels"]
     found = [example[1] for example in task.read("dev")]
     assert found == {"classification": [2, 1], "tagging": [[2], [1]], "regression": [1.0, 7.0]}[name]
-    with pytest.raises(UserError, match="holds no train file"):
+    with refused("holds no train file"):
         create_task(settings)
 
 
@@ -185,7 +184,7 @@ def test_what_is_wrong_with_own_data_is_named(tmp_path, line):
     for name, _, content in (file.partition(" ") for file in written):
         (tmp_path / name).write_text(content.replace("|", "\t").replace("/", "\n"))
     name, *flags = task.split(" ")
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         settings = FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x")
         made = create_task(changed(settings, " ".join(flags)))
         made.read("dev" if "valid.jsonl" in line else "train")

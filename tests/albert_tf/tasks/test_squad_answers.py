@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.score_squad import ScoreSettings, score
-from albert_tf.tasks.ensemble import combine_spans
-from albert_tf.tasks.squad.answers import write_answers
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_null_odds, read_predictions
+from albert_tf.tasks.squad.task import write_answers
 from albert_tf.tasks.squad.windows import make_rows
-from tests.albert_tf.refusals import assert_refused, changed, lines
+from albert_tf.training.ensemble import combine_spans
+from tests.refusals import assert_refused, changed, lines
 from tfrecords.answers.spans import Answers, Candidate, find_answers
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -27,7 +27,7 @@ def question(name, *golds):
 
 NORMAL = {
     "The  Cat's, a hat!": "cats hat", "a.n": "", "Theatre an-the": "theatre anthe", "“The” end": "“ ” end",
-    "U.S.\tArmy\u00a0": "us army", "A": "", "": "",
+    "U.S.\tArmy\u00a0": "us army", "A": "", "": ""
 }  # fmt: skip
 
 

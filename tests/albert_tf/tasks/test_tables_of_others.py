@@ -9,10 +9,9 @@ import pytest
 
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables.reading import read_table
 from albert_tf.tasks.tables.values import is_list, listed
-from tests.albert_tf.refusals import lines
-from tfrecords.base.errors import UserError
+from tests.refusals import lines, refused
+from tfrecords.base.tables import read_table
 
 TEXTS = ["A fine day, all in all", 'He said "hi"', "a\ttab", "a\nline", "plain", "one; two | three"]
 HEADER, ROWS = ["text", "label"], [[text, str(number % 2)] for number, text in enumerate(TEXTS)]
@@ -40,7 +39,7 @@ READ = {
                   written(";").encode("utf-16"), '"sep=\t"\n' + written("\t")],
     "train.tsv": [written(","), written("\t"), written("\t", csv.QUOTE_ALL)],
     "train.TSV": [written(";")],
-    **{f"train{end}": [JSON] for end in (".ndjson", ".jsonlines", ".jl", ".JSONL", ".json")},
+    **{f"train{end}": [JSON] for end in (".ndjson", ".jsonlines", ".jl", ".JSONL", ".json")}
 }  # fmt: skip
 
 
@@ -62,7 +61,7 @@ AS_TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("content", "texts"), AS_TEXT)
+@pytest.mark.parametrize("content, texts", AS_TEXT)
 def test_quotation_marks_between_tabs_are_text_unless_all_are_as_pandas_writes_them(tmp_path, content, texts):
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + content)
     assert [row.values["text"] for row in read_table(tmp_path / "train.tsv").rows] == texts
@@ -97,14 +96,14 @@ X = '{"text": "a", "label": "x"}\n'
 def test_a_number_of_too_many_digits_is_named(tmp_path, kind):
     number = "1" + "0" * 400
     content = {"csv": f"text,label\na,{number}\n", "jsonl": f'\n{{"text": "b", "label": {number}}}'}[kind]
-    with pytest.raises(UserError, match=f"train.{kind}' line 2: label .* is not a number that float32 holds"):
+    with refused(f"train.{kind}' line 2: label .* is not a number that float32 holds"):
         read(tmp_path, f"train.{kind}", content, "regression")
 
 
 WORDS = ["Paris", "it's", 'the "big"', "day,", "日本"]
 CELLS = [
     str(WORDS), repr(np.array(WORDS, object)), str([np.str_(word) for word in WORDS]), str(tuple(WORDS)),
-    json.dumps(WORDS), WORDS, str(np.array(WORDS)), str(np.array(WORDS)).replace(" 'day", "\n 'day"),
+    json.dumps(WORDS), WORDS, str(np.array(WORDS)), str(np.array(WORDS)).replace(" 'day", "\n 'day")
 ]  # fmt: skip
 
 
@@ -133,7 +132,7 @@ def test_words_and_tags_from_cells(tmp_path, line):
     text = io.StringIO()
     csv.writer(text).writerows([HEADER, [tokens, tags]])
     if len(found) == 1:
-        with pytest.raises(UserError, match=found[0]):
+        with refused(found[0]):
             read(tmp_path, "train.csv", text.getvalue(), "tagging")
         return
     task = task_of(tmp_path, "train.csv", text.getvalue(), "tagging")

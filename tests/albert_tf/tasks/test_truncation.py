@@ -7,7 +7,7 @@ from albert_tf.loading import answers
 from albert_tf.tasks.race import RaceExample, RaceTask
 from albert_tf.tasks.rows import text_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
-from tfrecords.answers.truncation import Truncation
+from tfrecords.answers.texts import Truncation
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 SHORT, LONG = "a good film", "good film " * 20

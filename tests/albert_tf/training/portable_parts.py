@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from albert_tf import (
     AlbertClassifier,
@@ -27,7 +28,7 @@ from albert_tf.training.loop.training import make_steps
 
 SIZES = {
     "vocab_size": 40, "embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 24, "initializer_range": 0.2,
+    "intermediate_size": 24, "initializer_range": 0.2
 }  # fmt: skip
 # Without dropout, whose masks depend on the shape of a part.
 PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -95,8 +96,7 @@ def regularized():
 
 def student():
     model = TextStudent(
-        AlbertPretrainer(CONFIG, pair_task=None),
-        {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "words": 1.0},
+        AlbertPretrainer(CONFIG, pair_task=None), {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "words": 1.0}
     )
     model.learn_from(AlbertPretrainer(CONFIG, pair_task=None), [0, 1])
     return model
@@ -193,10 +193,10 @@ def check(kind, parts, devices=None):
     (gradients, figures), (expected, expected_figures) = step(kind, parts, devices), at_once(kind)
     assert max(np.abs(value).max() for value in expected.values()) > 1e-3
     for (path, ours), theirs in zip(gradients.items(), expected.values(), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-6, err_msg=f"{kind} in {parts}: {path}")
+        assert_allclose(ours, theirs, rtol=1e-3, atol=2e-6, err_msg=f"{kind} in {parts}: {path}")
     assert figures.keys() == expected_figures.keys()
     for name, value in figures.items():
-        np.testing.assert_allclose(value, expected_figures[name], rtol=1e-4, atol=1e-6, err_msg=f"{kind}: {name}")
+        assert_allclose(value, expected_figures[name], rtol=1e-4, atol=1e-6, err_msg=f"{kind}: {name}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def killed(tmp_path, request):
                 tf.summary.scalar("loss", 1.0, step)
     for path in (tmp_path / "tensorboard").rglob("*tfevents*"):
         path.write_bytes(path.read_bytes()[: -request.param or None])
+    (tmp_path / "history.csv").write_text("step,seconds,loss,val_loss\n10,1,1.0,1.0\n20,1,1.0,1.0\n")
     return tmp_path
 
 

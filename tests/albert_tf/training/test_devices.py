@@ -36,7 +36,7 @@ def settings(tiny_settings, tmp_path_factory):
     config.to_json(folder / "config.json")
     return dataclasses.replace(
         tiny_settings, config=str(folder / "config.json"), num_train_steps=3, output_dir=str(folder / "one"),
-        eval_batch_size=8, max_eval_steps=0, log_steps=1,
+        eval_batch_size=8, max_eval_steps=0, log_steps=1
     )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def in_parts(settings, tmp_path_factory):
     return settings
 
 
-def start(settings, *code: str, module="run_pretraining", **environment) -> subprocess.Popen:
+def start(settings, *code, module="run_pretraining", **environment):
     """`python -m albert_tf.MODULE` (or -c CODE) with these settings, in an environment of its own."""
     flags = [f"--{key}={value}" for key, value in dataclasses.asdict(settings).items() if value not in ("", None)]
     command = [sys.executable, *(code or ("-m", f"albert_tf.{module}")), *flags]
@@ -62,7 +62,7 @@ def start(settings, *code: str, module="run_pretraining", **environment) -> subp
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def finish(*processes: subprocess.Popen) -> list[str]:
+def finish(*processes):
     outputs = [process.communicate(timeout=240)[0] for process in processes]
     for process, output in zip(processes, outputs):
         assert process.returncode == 0, output[:4000] + output[-2000:]
@@ -80,7 +80,7 @@ def assert_same_run(folder, other, columns=MEASURED):
                 assert float(one[key]) == pytest.approx(float(two[key]), rel=1e-4), (key, one["step"])
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [server.getsockname()[1] for server in sockets]
     for server in sockets:
@@ -88,7 +88,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start_workers(settings, **environment) -> list[subprocess.Popen]:
+def start_workers(settings, **environment):
     workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
     clusters = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}} for index in (0, 1)]
     settings = dataclasses.replace(settings, strategy="multi_worker")

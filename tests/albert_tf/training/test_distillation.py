@@ -7,6 +7,7 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import special, stats
 
 from albert_tf import (
@@ -21,9 +22,8 @@ from albert_tf.checkpoints.formats import save_keras
 from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
-from tests.albert_tf.refusals import changed
 from tests.albert_tf.tiny import small
-from tfrecords.base.errors import UserError
+from tests.refusals import changed, refused
 from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -55,10 +55,10 @@ def kl(given, shown, temperature):
 
 def test_divergence_is_kullback_and_leiblers():
     given, shown = np.random.default_rng(0).normal(size=(2, 4, 5)).astype("float32")
-    np.testing.assert_allclose(divergence(shown, shown, 3.0), 0, atol=1e-6)
+    assert_allclose(divergence(shown, shown, 3.0), 0, atol=1e-6)
     masked = [np.pad(side, [(0, 0), (0, 2)], constant_values=-1e30) for side in (given, shown)]
     for pair in ((given, shown), masked):
-        np.testing.assert_allclose(divergence(*pair, 3.0), kl(given, shown, 3), rtol=1e-4)
+        assert_allclose(divergence(*pair, 3.0), kl(given, shown, 3), rtol=1e-4)
 
 
 def test_loss_is_the_weighted_sum():
@@ -130,7 +130,7 @@ def tokenizer_of(*pieces):
 def test_a_teacher_must_answer_what_the_student_does(tmp_path, monkeypatch):
     teacher, student, own, abc = classifier(TEACHER), classifier(), tokenizer_of(*PIECES), ("a", "b", "c")
     save_keras(teacher, tmp_path / "model.keras")
-    with pytest.raises(UserError, match="has another tokenizer"):
+    with refused("has another tokenizer"):
         load_teacher(tmp_path, student, own, 16, None)
     own.save(tmp_path)
     (tmp_path / "task.json").write_text('{"labels": ["a", "b", "c"]}')
@@ -146,7 +146,7 @@ def test_a_teacher_must_answer_what_the_student_does(tmp_path, monkeypatch):
         "no model at": {"path": tmp_path / "none"},
     }.items():
         given = dict(path=tmp_path, student=student, tokenizer=own, length=16, labels=None) | changes
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             load_teacher(*given.values())
 
 
@@ -158,15 +158,15 @@ def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_p
     whole.save(tmp_path)
     found = load_teacher(tmp_path, classifier(STUDENT.replace(vocab_size=small.vocab_size)), small, 16, None)
     ids = np.array([[2, 5, 7, 3]], "int32")
-    np.testing.assert_allclose(found({"input_ids": ids}), teacher({"input_ids": kept[ids]}), atol=1e-6)
+    assert_allclose(found({"input_ids": ids}), teacher({"input_ids": kept[ids]}), atol=1e-6)
 
 
 def test_run_finetuning_with_a_teacher(class_settings, finetuned, tmp_path, monkeypatch):
     """That a run without one has none, and how one with a teacher goes: test_resume.py."""
     monkeypatch.setattr(
-        finetuning, "distil", lambda student, teacher, *given: sys.exit([type(teacher).__name__, *given])
+        distillation, "distil", lambda student, teacher, *given: sys.exit([type(teacher).__name__, *given])
     )
     flags = f"--teacher='{finetuned}' --distillation_weight=0.9 --output_dir={tmp_path}"
     with pytest.raises(SystemExit) as taught:
         finetuning.finetune(changed(class_settings, flags))
-    assert taught.value.code == ["AlbertClassifier", 0.9, 2.0]
+    assert taught.value.code == ["AlbertClassifier", 0.9]

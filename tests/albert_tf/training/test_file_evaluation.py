@@ -16,10 +16,9 @@ from albert_tf import (
     run_finetuning,
 )
 from albert_tf.tasks.settings import FinetuningSettings
-from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.tiny import graphs, small
+from tests.refusals import assert_refused, changed, lines, refused
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 
 CONFIG = small(vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16, initializer_range=0.4)
 TEXTS = ["good", "bad", "so so", "good bad", "bad so", "good so good", "so", "bad bad"]
@@ -103,7 +102,7 @@ REFUSED = """
 --second_text_column=label => =label: the model was trained on single texts; leave it out
 --data_file=nowhere.csv => nowhere.csv does not exist
 --encoding=cp37x => --encoding=cp37x is unknown
---output=x.json => --output=x.json is not for --data_file; leave it out
+--output=x.json => --output=x.json is for --eval_data; give both, or leave it out
 --data_file= --train_data=x --eval_data=x => matches no record file
 --model=hf://a/b => 'hf://a/b' lies in a cache of downloads, .* give --output_dir=FOLDER
 """
@@ -121,7 +120,7 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
     run_evaluation.main(changed(settings, f"--output_dir={tmp_path}/out --text_column=Satz"))
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["labels"] == ["no", "yes"]
     AlbertEncoder(CONFIG).save(tmp_path / "run" / "model.keras")
-    with pytest.raises(UserError, match="holds an AlbertEncoder; --data_file is for models that give texts classes"):
+    with refused("holds an AlbertEncoder; --data_file is for models that give texts classes"):
         run_evaluation.main(changed(settings, "--text_column=Satz"))
 
 
@@ -137,7 +136,7 @@ def from_file(tmp_path_factory, eagerly):
     settings = FinetuningSettings(
         data_file=str(folder / "data.csv"), dev_fraction=0.2, output_dir=str(folder / "run"), max_seq_length=16,
         config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
-        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz",
+        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz"
     )  # fmt: skip
     with graphs():
         run_finetuning.main(settings)
@@ -160,7 +159,7 @@ def test_without_rows_held_out_it_is_said_that_nothing_was_measured(from_file, t
     printed = capsys.readouterr().out
     assert "40 rows to train on, none held out to measure" in printed and "baseline" not in printed
     assert "nothing was measured, as --dev_fraction=0 holds no row out; python -m albert_tf.run_evaluation" in printed
-    with pytest.raises(UserError, match=r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
+    with refused(r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
         run_finetuning.main(changed(from_file, f"--dev_fraction=0 --early_stopping=1 --output_dir={tmp_path}/other"))
 
 

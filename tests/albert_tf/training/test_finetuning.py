@@ -13,12 +13,11 @@ from albert_tf import run_finetuning
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.tasks.prediction import predict
 from albert_tf.training import finetuning
-from albert_tf.training.loop.batches import predict
 from albert_tf.training.preparation import prepare
-from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.albert_tf.training.classes import write_classes
-from tfrecords.base.errors import UserError
+from tests.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -45,7 +44,7 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     assert type(loaded.model).__name__ == "AlbertClassifier" and loaded.tokenizer.vocab_size == 500
     assert task | {"metrics": None} == {
         "task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"],
-        "max_seq_length": 32, "null_threshold": None, "metrics": None,
+        "max_seq_length": 32, "null_threshold": None, "metrics": None
     }  # fmt: skip
     best = max(float(accuracy) for (accuracy,) in history(finetuned, "dev_accuracy"))
     assert task["metrics"]["accuracy"] == pytest.approx(best, abs=1e-6)
@@ -95,31 +94,28 @@ REFUSED = r"""
 --task=rte => holds no training file|no column
 --init_from=nowhere => nowhere
 --init_from= --config=albert_huge => albert_huge|--tokenizer
---config=albert_base_v2 => --init_from=... to start from trained weights, or --config
+--init_from= => --init_from=... to start from trained weights, or --config
+--config=albert_base_v2 => --config=albert_base_v2 and the weights of .* disagree: .*hidden_size=768
 --max_seq_length=100 => =100 is more than the 48 tokens .* --input=.*whole .* --max_positions=100, and then
 --max_seq_length=2 => --max_seq_length=2
---num_warmup_steps=4 => --num_warmup_steps=4 must be below the 4 steps
 --num_train_epochs=2 => exclude each other
 --learning_rate=-1 => --learning_rate=-1.0 must be 0 or more
---albert_dropout=1 => --albert_dropout=1.0
 --dtype_policy=float7 => float7
---seeds=3,3 => --seeds=3,3
---seeds=0 => --seeds=0
---seed=-1 => --seed=-1 must be from 0 to 4294967295
---seeds=1,4294967296 => --seeds=1,4294967296
+--seed=3,3 => --seed=3,3 must be from 0 to 4294967295, or different ones such as 3,7,11
+--seed=x => --seed=x must be
+--seed=-1 => --seed=-1 must be
+--seed=1,4294967296 => --seed=1,4294967296 must be
 --text_column=sentence => no column 'sentence'; it has 'text', 'label'
 --output_dir=/proc/nowhere => /proc/nowhere
 --output_dir=/proc/nowhere --dryrun => cannot write to output folder '/proc/nowhere'
---temperature=3 => --temperature=3.0 is for --teacher, or --task=pairs; leave it out
---teacher=x --temperature=-1 => --temperature=-1.0 must be 0 or more
+--loss=mse => --loss=mse is for --task=pairs; leave it out
+--distillation_weight=0.7 => --distillation_weight=0.7 is for --teacher; give both, or leave it out
 --teacher=x --distillation_weight=1.5 => --distillation_weight=1.5 must be from 0 to 1
 --task=race --early_exit => --early_exit is for
---early_exit --random_depth_min=2 => leave out --random_depth_min
---init_from= --config=tiny.json --depth=3 => --depth is of the weights
 --strategy=multi_worker => needs the variable TF_CONFIG
 --strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored, multi_worker
 --keep_head => --keep_head needs a model fine-tuned for the kind classification; that of --init_from=.* has None
---keep_head --config=albert_tiny --init_from= => --keep_head is of the model of --init_from; leave it out
+--keep_head --config=albert_tiny --init_from= => --keep_head=True is for --init_from; give both, or leave it out
 --keep_head --init_from=WRONG/tuned => for the labels \['no', 'yes'\]; that of .* has \['a', 'b'\]
 --tokenizer=WRONG/vocab.txt => 501 pieces, the model only 500; they do not belong together
 --early_stopping=2 --data_dir=WRONG => --early_stopping needs a dev file
@@ -139,7 +135,7 @@ def test_updates_that_are_skipped_again_and_again_end_the_run():
     training = object.__new__(finetuning.Finetuning)
     training.step = 30
     training.check({"loss": 1.0, "skipped": 20})
-    with pytest.raises(UserError, match=r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
+    with refused(r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
         training.check({"loss": 1.0, "skipped": 21})
 
 
@@ -207,8 +203,8 @@ def test_several_seeds_and_their_spread(settings, finetuned, tmp_path, capsys):
 HELD = r"""
 . | --learning_rate=2e-3 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
 . | --data_dir=MORE => train_sha256=
-. | --seeds=0,7 => holds the run of one seed, which would lose its model
-summary.json | => holds the runs of several seeds; give their --seeds
+. | --seed=0,7 => holds the run of one seed, which would lose its model
+summary.json | => holds the runs of several seeds; give them by --seed
 """
 
 
@@ -236,6 +232,6 @@ def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):
-    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
+    with refused(r"the loss is .*learning_rate"):
         finetuning.finetune(dataclasses.replace(settings, learning_rate=1e30))
     assert not (tmp_path / "run" / "last.keras").exists()

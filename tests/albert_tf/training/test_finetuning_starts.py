@@ -11,9 +11,8 @@ from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
-from tests.albert_tf.refusals import changed
 from tests.albert_tf.training.classes import WORDS, begun, write_classes, write_other_task
-from tfrecords.base.errors import UserError
+from tests.refusals import changed, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -26,7 +25,7 @@ def settings(class_settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "flags", "model", "metric"),
+    "name, flags, model, metric",
     [
         ("tagging", "--early_exit", "AlbertTokenClassifier", "f1"),
         ("race", "", "AlbertMultipleChoice", "high_accuracy"),
@@ -44,9 +43,17 @@ def test_other_kinds_of_task(settings, tmp_path, name, flags, model, metric):
     assert any((folder / "predictions").iterdir())
 
 
-def test_a_checkpoint_is_fine_tuned_at_another_depth_and_at_random_ones(class_settings):
-    config = begun(dataclasses.replace(class_settings, depth=3, random_depth_min=2)).encoder.config
-    assert (config.num_hidden_layers, config.random_depth_min) == (3, 2)
+def test_a_configuration_beside_the_weights_says_dropouts_and_random_depths(class_settings, tmp_path):
+    changes = {"random_depth_min": 1, "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+    own = load(class_settings.init_from).model.encoder.config
+    own.replace(**changes).to_json(tmp_path / "changed.json")
+    settings = dataclasses.replace(class_settings, config=str(tmp_path / "changed.json"), albert_dropout=-1)
+    config = begun(settings).encoder.config
+    assert {name: getattr(config, name) for name in changes} == changes
+    assert begun(dataclasses.replace(settings, config="")).encoder.config.hidden_dropout_prob == 0
+    own.replace(hidden_size=8).to_json(tmp_path / "changed.json")
+    with refused(r"changed.json and the weights of .* disagree: hidden_size=8"):
+        begun(settings)
 
 
 @pytest.mark.parametrize("with_vocabulary", [True, False])
@@ -60,7 +67,7 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, settings, with_
     fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     config = AlbertConfig(
         vocab_size=len(pieces), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, sharing="none",
+        intermediate_size=32, sharing="none"
     )  # fmt: skip
     save_huggingface(AlbertEncoder(config), tmp_path / "hf")
     fast.save(str(tmp_path / "hf" / "tokenizer.json"))
@@ -73,7 +80,8 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, settings, with_
     tokenizer = load(finetuning.finetune(settings)).tokenizer if with_vocabulary else prepare(settings).tokenizer
     assert not tokenizer.lower_case
     assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
-    assert prepare(dataclasses.replace(settings, lower_case=True)).tokenizer.lower_case
+    load(settings.init_from, lower_case=True).save(tmp_path / "lower")
+    assert prepare(dataclasses.replace(settings, init_from=str(tmp_path / "lower"))).tokenizer.lower_case
 
 
 def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings, class_settings, tmp_path):
@@ -83,7 +91,7 @@ def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings,
         path.write_text(
             "\n".join("\t".join(["我们喜欢这本书" if n else row[0], *row[1:]]) for n, row in enumerate(rows))
         )
-    with pytest.raises(UserError, match=r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
+    with refused(r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
         finetuning.finetune(settings)
-    assert prepare(dataclasses.replace(settings, max_unknown_share=1.0)).unknown_share > 0.3
+    assert prepare(dataclasses.replace(settings, other_tokenizer=True)).unknown_share > 0.3
     assert prepare(class_settings).unknown_share < 0.05

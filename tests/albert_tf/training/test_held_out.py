@@ -9,7 +9,7 @@ import pytest
 from albert_tf import run_evaluation
 from albert_tf.training.held_out import check_held_out
 from albert_tf.training.phases import read_phases
-from tests.albert_tf.refusals import refused
+from tests.refusals import refused
 from tfrecords.building import builder
 from tfrecords.building.settings import BuildSettings
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer

@@ -29,7 +29,7 @@ def advice(settings, monkeypatch, gigabytes, batch=4096, length=512, **changes):
 # Peaks of the process in GiB, on a CPU under TensorFlow, by rows, length and policy.
 PEAKS = {
     (8, 512, "float32"): 6.64, (12, 512, "float32"): 9.13, (32, 128, "float32"): 5.02, (64, 128, "float32"): 7.87,
-    (8, 512, "mixed_bfloat16"): 5.04,
+    (8, 512, "mixed_bfloat16"): 5.04
 }  # fmt: skip
 # MiB that each of 72 rows of 64 tokens takes more.
 MORE = {("feed_forward", "glu"): 4.9}

@@ -13,7 +13,7 @@ from albert_tf.training import pretraining
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.start import load_pretraining_start
 from tests.albert_tf.training.trainers import pretrain
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.building.builder import build
 from tfrecords.building.settings import BuildSettings
 from tfrecords.tokenizers.vocabularies.adding import add_words
@@ -33,7 +33,7 @@ def settings(tiny_settings, tiny_run, topics, tmp_path_factory):
     build(str(few), data, larger, BuildSettings(max_seq_length=32, split_sentences=True), workers=1, overwrite=False)
     return dataclasses.replace(
         tiny_settings, config="", init_from=str(tiny_run), tokenizer=str(data), train_data=str(data), eval_data="",
-        num_train_steps=1, num_warmup_steps=0, learning_rate=0.0,
+        num_train_steps=1, num_warmup_steps=0, learning_rate=0.0
     )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_the_former_tokenizer_must_be_known(settings, tiny_run, tmp_path):
     save_official(load(tiny_run).model, tmp_path / "official")
     settings = dataclasses.replace(settings, init_from=str(tmp_path / "official"), output_dir=str(tmp_path / "run"))
 
-    with pytest.raises(UserError, match="nobody knows which pieces its rows are of; put the tokenizer"):
+    with refused("nobody knows which pieces its rows are of; put the tokenizer"):
         pretraining.Pretraining(settings, Devices(), 0.0)
     load(tiny_run).tokenizer.save(tmp_path / "official")
     model = pretraining.Pretraining(settings, Devices(), 0.0).new_model()
@@ -77,7 +77,7 @@ def test_another_vocabulary_must_be_asked_for_and_be_that_of_the_records(setting
         ("", r"another vocabulary than '.*' was trained with \(502 pieces, not 500\); .* or add --tokenizer=FOLDER"),
         (str(tiny_run), r"is not the tokenizer that the records were made with \(500 pieces, not 502\)"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             pretrain(settings, tmp_path / "run", tokenizer=tokenizer)
     assert not (tmp_path / "run").exists()
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertConfig, XlnetPretrainer
 from albert_tf.checkpoints.formats import load_keras
@@ -46,10 +46,10 @@ def test_the_memory_is_what_the_batch_before_left(straight, settings):
     model.encoder.seed_generator = None
     model(batch, training=True)
     after = model.memory.to_numpy()
-    np.testing.assert_array_equal(after[0], memory[1])
+    assert_array_equal(after[0], memory[1])
     # The part that is remembered of this batch is the reused one; of the first step it is the embedding's own.
-    np.testing.assert_array_equal(after[1][:, :, :8], memory[0][:, :, 16:])
-    np.testing.assert_allclose(after[1][0, :, 8:], given["memory"][0, :, 8:], atol=1e-6)
+    assert_array_equal(after[1][:, :, :8], memory[0][:, :, 16:])
+    assert_allclose(after[1][0, :, 8:], given["memory"][0, :, 8:], atol=1e-6)
 
 
 def test_a_configuration_says_the_memory_where_no_flag_does(settings, tmp_path):

@@ -14,11 +14,10 @@ from albert_tf.training import pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from albert_tf.training.loop import training as loop
 from albert_tf.training.loop.devices import Devices
-from tests.albert_tf.refusals import assert_refused, lines
 from tests.albert_tf.tiny import table
 from tests.albert_tf.training.trainers import history, pretrain
+from tests.refusals import assert_refused, lines, refused
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -43,7 +42,7 @@ def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run,
     assert records.keys() == set(decisive.split())
     for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}):
         files.write_json(folder / "run.json", run | {"records": [records | change]})
-        with pytest.raises(UserError, match="holds a run with records="):
+        with refused("holds a run with records="):
             pretrain(tiny_settings, folder)
 
 
@@ -51,7 +50,7 @@ def test_a_finished_run_is_left_alone_and_one_of_other_settings_refused(tiny_set
     before = (tiny_run / "last.keras").stat().st_mtime_ns
     pretrain(tiny_settings, tiny_run)
     assert "trained already" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"^give another --output_dir.*learning_rate=0\.01 \(now 0\.02\)$"):
+    with refused(r"^give another --output_dir.*learning_rate=0\.01 \(now 0\.02\)$"):
         pretrain(tiny_settings, tiny_run, learning_rate=0.02)
     assert (tiny_run / "last.keras").stat().st_mtime_ns == before
 
@@ -71,7 +70,7 @@ masked | --output_dir=/proc/nowhere => /proc/nowhere
 masked | --config=SHORT => 32 tokens long, the model takes at most 16; .* or raise max_position_embeddings
 two phases | --second_from_step=0 => second_from_step=0 must be above 0
 two phases | --second_from_step=4 => second_from_step=4 must be above 0 and below --num_train_steps=4
-two phases | --second_train_data= => second_from_step=1 needs --second_train_data
+two phases | --second_train_data= => =1 is for --second_train_data; give both, or leave it out
 two phases | --train_batch_size=7 => cannot share a batch of 7
 two phases | --strategy=multi_worker --gradient_accumulation_steps=1 => TF_CONFIG
 two phases | --strategy=tpu => strategy=tpu is unknown; choose one of none, mirrored
@@ -109,7 +108,7 @@ def test_impossible_settings_are_named_and_leave_nothing(line, run_settings, pla
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings, tmp_path):
-    with pytest.raises(UserError, match=r"held-out loss is nan.*learning_rate.*another --output_dir"):
+    with refused(r"held-out loss is nan.*learning_rate.*another --output_dir"):
         pretrain(tiny_settings, tmp_path / "run", learning_rate=1e30, optimizer="adamw", num_warmup_steps=0)
     assert not (tmp_path / "run" / "last.keras").exists()
 
@@ -122,7 +121,7 @@ not measured | 2.0 1.0 | 2.0 1.0
 """
 
 
-@pytest.mark.parametrize(("metric", "scores", "stored"), table(BEST))
+@pytest.mark.parametrize("metric, scores, stored", table(BEST))
 def test_the_first_of_the_best_models_is_stored(metric, scores, stored, tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(loop, "save_keras", lambda model, path, optimizer: saved.append(model))
@@ -163,8 +162,8 @@ def test_records_of_another_vocabulary_tokenizer_or_length_are_not_evaluated(tin
         (loaded.tokenizer.sha256, "0" * 64, "have tokenizer_sha256 '0000"),
     ):
         (data / "manifest.json").write_text(whole.replace(old, new))
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             evaluate(loaded.model, str(data), tokenizer=loaded.tokenizer)
     short = AlbertPretrainer(AlbertEncoder(loaded.model.encoder.config.replace(max_position_embeddings=16)))
-    with pytest.raises(UserError, match="32 tokens long, the model takes at most 16"):
+    with refused("32 tokens long, the model takes at most 16"):
         evaluate(short, str(tiny_data))

@@ -40,23 +40,23 @@ def run_settings(name, **changes):
     return PretrainingSettings(**read_settings_file(str(RECIPES / f"{name}.json"), PretrainingSettings), **changes)
 
 
-@pytest.mark.parametrize(("name", "form", "pair_task", "short"), table(FORMATS))
+@pytest.mark.parametrize("name, form, pair_task, short", table(FORMATS))
 def test_formats_of_table_2(name, form, pair_task, short):
     found = dataclasses.asdict(build_settings(name))
     expected = dict(
         input_format=form, pair_task=pair_task, short_seq_prob=float(short), masking="dynamic", max_ngram=1,
-        whole_words=False, max_seq_length=512, max_predictions_per_seq=77,
+        whole_words=False, max_seq_length=512, max_predictions_per_seq=77
     )  # fmt: skip
     assert found | expected == found
 
 
-@pytest.mark.parametrize(("name", "rate", "warmup", "steps", "batch"), table(RUNS))
+@pytest.mark.parametrize("name, rate, warmup, steps, batch", table(RUNS))
 def test_rates_and_optimizer(name, rate, warmup, steps, batch):
     found = dataclasses.asdict(run_settings(name, train_data="data", output_dir="run"))
     expected = dict(
         learning_rate=float(rate), num_warmup_steps=int(warmup), num_train_steps=int(steps),
         train_batch_size=int(batch), optimizer="adamw", global_clipnorm=0, weight_decay=0.01,
-        beta_2=0.98,
+        beta_2=0.98
     )  # fmt: skip
     assert found | expected == found
 
@@ -76,8 +76,7 @@ def small_corpus(tmp_path_factory, topics):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
-    ("rows", "name"),
-    [("examples_full_sentences", "pretraining_base"), ("examples_segment_pair_nsp", "pretraining_table2")],
+    "rows, name", [("examples_full_sentences", "pretraining_base"), ("examples_segment_pair_nsp", "pretraining_table2")]
 )
 @pytest.mark.few(1)
 def test_every_file_trains_a_small_model(rows, name, small_corpus, tmp_path):

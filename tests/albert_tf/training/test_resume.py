@@ -21,7 +21,7 @@ KILLS = {"kill -9": 2, "SIGTERM": 3, "Ctrl-C": 3, "failed evaluation": 2, "time 
 # evaluated there, and this one has no data.
 DEFAULT = {
     ("masked", "Ctrl-C"), ("two phases", "time budget"), ("permutation", "kill -9"), ("packed", "failed evaluation"),
-    ("distillation", "SIGTERM"), ("compression", "kill -9"),
+    ("distillation", "SIGTERM"), ("compression", "kill -9")
 }  # fmt: skip
 CASES = [
     pytest.param(name, kill, marks=[pytest.mark.slow] * ((name, kill) not in DEFAULT), id=f"{name}-{kill}")
@@ -98,7 +98,7 @@ def cut_off(name, kill, settings, trained, folder, patch, capsys):
 
 
 # The first of a trainer makes its uninterrupted run as well: of a compression also what it begins from.
-@pytest.mark.parametrize(("name", "kill"), CASES)
+@pytest.mark.parametrize("name, kill", CASES)
 def test_cut_off_and_begun_again_equals_uninterrupted(name, kill, run_settings, trained, tmp_path, monkeypatch, capsys):
     settings, folder = run_settings(name), tmp_path / "run"
     with monkeypatch.context() as patch:

@@ -7,11 +7,11 @@ from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.refusals import changed
 from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import write_classes, write_other_task
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
 from tests.albert_tf.training.trainers import DROPOUT
+from tests.refusals import changed
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -24,7 +24,7 @@ def settings(tmp_path_factory, tiny_run):
     config = small(vocab_size=500, max_position_embeddings=48, position_type="relative", type_vocab_size=4, **DROPOUT)
     config.to_json(folder / "xlnet.json")
     flags = f"--config={folder}/xlnet.json --tokenizer={tiny_run} --learning_rate=1e-3 --train_batch_size=8"
-    flags += " --num_train_steps=1 --max_seq_length=32 --albert_dropout=0.1"
+    flags += " --num_train_steps=1 --max_seq_length=32"
     begun = FinetuningSettings(task="classification", data_dir=str(folder), output_dir=str(folder / "run"), config="x")
     return changed(begun, flags)
 

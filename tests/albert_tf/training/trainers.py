@@ -6,7 +6,6 @@ import dataclasses
 import io
 import os
 import shutil
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from albert_tf.compression import run as compression
@@ -44,19 +43,19 @@ PRETRAINED = {
         "words",
         dict(
             second_train_data="words", second_from_step=1, second_train_batch_size=4, gradient_accumulation_steps=2,
-            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="", config="", init_from="packed",
+            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="", config="", init_from="packed"
         ),
-        {},
+        {}
     ),
     "permutation": (
         "permutations",
         dict(memory_length=24, gradient_accumulation_steps=2, eval_batch_size=4),
-        {"position_type": "relative"},
+        {"position_type": "relative"}
     ),
     "packed": ("short", {"train_batch_size": 16, "eval_data": ""}, {"max_position_embeddings": 96}),
     # What their steps measured is in the history too.
     "halting": ("words", {"log_steps": 4}, {"halting": "act", "gate_init": 0.5}),
-    "equilibrium": ("words", {"log_steps": 4}, {"equilibrium_solver": "anderson", "equilibrium_max_steps": 3}),
+    "equilibrium": ("words", {"log_steps": 4}, {"equilibrium_solver": "anderson", "equilibrium_max_steps": 3})
 }  # fmt: skip
 
 
@@ -67,7 +66,7 @@ BUILT = {
 }
 
 
-def make_place(name: str, folder: Path, topics: Path, words: Path) -> None:
+def make_place(name, folder, topics, words):
     """Fills a folder with what runs read: records of that name, a task, or configurations."""
     if name == "words":
         shutil.copytree(words, folder, dirs_exist_ok=True)
@@ -93,7 +92,7 @@ def make_place(name: str, folder: Path, topics: Path, words: Path) -> None:
             config.replace(**changes).to_json(folder / f"{kind}.json")
 
 
-def settings_of(name: str, place, trained) -> Any:
+def settings_of(name, place, trained):
     """Returns the settings of a run; `place(name)` gives a folder that runs read, `trained(name)` a finished run."""
     if name in PRETRAINED:
         records, changes, _ = PRETRAINED[name]
@@ -105,8 +104,8 @@ def settings_of(name: str, place, trained) -> Any:
             **dict(
                 config=str(place("configs") / f"{name}.json"), eval_data=records, learning_rate=0.01,
                 train_batch_size=8, num_train_steps=4, num_warmup_steps=1,
-                save_checkpoints_steps=2, eval_batch_size=8, max_eval_steps=1,
-            ) | changes,
+                save_checkpoints_steps=2, eval_batch_size=8, max_eval_steps=1
+            ) | changes
         )  # fmt: skip
     task = dict(task="classification", data_dir=str(place("classes")), output_dir="", num_train_steps=4)
     if name == "pairs":
@@ -116,34 +115,34 @@ def settings_of(name: str, place, trained) -> Any:
         return CompressSettings(
             model=str(trained("fine-tuning")), vocab_from="corpus", held_out_rows=16, output_dir="",
             text=f"{place('classes')}/text.txt", num_train_steps=4,
-            max_seq_length=16, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=2,
+            max_seq_length=16, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=2
         )  # fmt: skip
     changes = {"gradient_accumulation_steps": 2} if name == "parts of fine-tuning" else {}
     changes |= {"teacher": str(trained("fine-tuning"))} if name == "distillation" else {}
     # Two batches an epoch: a run goes on at the begin of an epoch, or within one.
     return FinetuningSettings(
         init_from=str(trained("masked")), learning_rate=1e-3, train_batch_size=8 if name == "pairs" else 16,
-        save_checkpoints_steps=2, max_seq_length=32, albert_dropout=0.1, **task, **changes,
+        save_checkpoints_steps=2, max_seq_length=32, albert_dropout=0.1, **task, **changes
     )  # fmt: skip
 
 
-def train(name: str, settings, folder: Path):
+def train(name, settings, folder):
     """Trains in a folder, or goes on there."""
     return KINDS[name].train(dataclasses.replace(settings, output_dir=str(folder)))
 
 
-def pretrain(settings, folder: Path, **changes) -> Path:
+def pretrain(settings, folder, **changes):
     """Pre-trains in a folder, or goes on there, with some settings changed."""
     return pretraining.pretrain(dataclasses.replace(settings, **{"output_dir": str(folder)} | changes))
 
 
-def history(folder: Path) -> list[dict[str, str]]:
+def history(folder):
     """Returns the rows of a run's history."""
     with open(folder / "history.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def at_step(patch, number: int, act) -> None:
+def at_step(patch, number, act):
     """Has `act(folder)` called after update `number` of a run."""
     step = loop.TrainingReport.step
 
@@ -155,11 +154,11 @@ def at_step(patch, number: int, act) -> None:
     patch.setattr(loop.TrainingReport, "step", called)
 
 
-def copy(run: Path, to: Path) -> None:
+def copy(run, to):
     """Copies the folder of a run as it lies there."""
     shutil.copytree(run, to, dirs_exist_ok=True)
 
 
-def send(number: int):
+def send(number):
     """Returns what sends this process a signal."""
     return lambda folder: os.kill(os.getpid(), number)

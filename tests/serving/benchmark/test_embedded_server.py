@@ -10,10 +10,10 @@ from serving.benchmark.report import console_text
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
 from serving.client import Client, ServingError
+from tests.refusals import refused
 from tests.servers import free_port
 from tests.serving.gateway.conftest import wait_until
 from tests.serving.model_server.conftest import start
-from tfrecords.base.errors import UserError
 
 LIMIT = 40
 
@@ -70,7 +70,7 @@ def test_a_full_benchmark(server, saved_model):
     # More than 5 s: the process that calls the model without a server imports TensorFlow.
     settings = BenchmarkSettings(
         target=server, model="sums", lengths="8,64", batches="2", seconds=0.4, warmup_seconds=0.1,
-        in_process=str(saved_model),
+        in_process=str(saved_model)
     )  # fmt: skip
     report = run_benchmark(settings)
     (point,), (skipped,) = report["points"], report["skipped"]
@@ -85,5 +85,5 @@ def test_a_full_benchmark(server, saved_model):
 
 
 def test_in_process_says_what_it_needs(server, tmp_path):
-    with pytest.raises(UserError, match="is not a SavedModel"):
+    with refused("is not a SavedModel"):
         run_benchmark(BenchmarkSettings(target=server, model="sums", lengths="8", in_process=str(tmp_path)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.find_rate import PRECISION, bracket, limit_of, search
+from serving.benchmark.run import PRECISION, bracket, limit_of, search
 
 
 def trials(limit, first_rate):

@@ -30,7 +30,7 @@ STEADY = [np.full(50, 10.0)] * 5
 
 
 @pytest.mark.parametrize(
-    ("windows", "stable", "words"),
+    "windows, stable, words",
     [
         (STEADY, True, "lie within 0%"),
         ([np.full(50, 10.0 + i) for i in range(5)], False, "17%"),

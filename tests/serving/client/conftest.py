@@ -22,7 +22,7 @@ def connected(behaviour=None, inputs=IDS, options=None, **connection):
 class Relay:
     """Forwards 127.0.0.1:port to a target and counts the bytes the client sends."""
 
-    def __init__(self, stack: contextlib.ExitStack, target: str):
+    def __init__(self, stack, target):
         host, port = target.rsplit(":", 1)
         self._upstream = (host, int(port))
         self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

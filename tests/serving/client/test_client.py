@@ -24,13 +24,13 @@ from serving.score.__main__ import ScoringSettings
 from serving.score.__main__ import main as score_main
 from serving.wire import protos
 from tests.column import Column
+from tests.refusals import refused
 from tests.serving.client.conftest import connected
 from tests.serving.score.conftest import read_lines
 from tests.stand_in import TEXT, StandIn, constant_answer
-from tfrecords.base.errors import UserError
 
 
-def echo(request: bytes, context) -> bytes:
+def echo(request, context):
     """Every input as an output of the same name."""
     asked = protos.PredictRequest.FromString(request)
     answer = protos.PredictResponse()
@@ -42,7 +42,7 @@ def echo(request: bytes, context) -> bytes:
 class Failing:
     """Fails the first `times` calls with a status, then answers; counts the calls."""
 
-    def __init__(self, code: grpc.StatusCode, times: int = 10**6, message: str = "no"):
+    def __init__(self, code, times=10**6, message="no"):
         self.code, self.times, self.message, self.calls = code, times, message, 0
 
     def __call__(self, request, context):
@@ -77,7 +77,7 @@ def test_predict_text_and_metadata_and_status():
         assert str(client.signature()) == "(text: string [any]) -> (probabilities: float32 [any, any])"
         assert [(status.version, status.state) for status in client.status()] == [(1, "AVAILABLE")]
         assert client.served_version() == 1
-        with pytest.raises(UserError, match="does not take token ids"):
+        with refused("does not take token ids"):
             client.predict_ids([[1]])
         for wrong, words in (
             ("Its letters would each be answered", "texts is one string; give a list of strings"),
@@ -87,7 +87,7 @@ def test_predict_text_and_metadata_and_status():
             (3, "texts is a int, 3"),
             ({"roof"}, "texts is a set"),
         ):
-            with pytest.raises(UserError, match=words):
+            with refused(words):
                 client.predict_text(wrong)
 
 
@@ -104,13 +104,13 @@ def test_rows_are_answered_in_the_order_of_their_places(column):
         answer = client.predict_ids(column([column(row) for row in rows]), column([[1] * len(row) for row in rows]))
         assert answer["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0], [9, 4, 0]]
         assert answer["segment_ids"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
-        with pytest.raises(UserError, match=r"rows\[0\] is a int, 5; give a list of numbers"):
+        with refused(r"rows\[0\] is a int, 5; give a list of numbers"):
             client.predict_ids([5, 6])
 
 
 def test_unknown_signature_names_those_there_are():
     with connected(options={"signature": "nope"}) as client:
-        with pytest.raises(UserError, match="no signature 'nope'; it has serving_default"):
+        with refused("no signature 'nope'; it has serving_default"):
             client.signature()
 
 
@@ -160,12 +160,12 @@ def test_an_error_passes_from_process_to_process():
 
 
 @pytest.mark.parametrize(
-    ("code", "times", "attempts", "calls"),
+    "code, times, attempts, calls",
     [
         ("UNAVAILABLE", 2, 4, 3), ("RESOURCE_EXHAUSTED", 2, 4, 3), ("UNAVAILABLE", 9, 3, 3), ("UNAVAILABLE", 9, 1, 1),
         *((code.name, 9, 5, 1) for code in grpc.StatusCode
-          if code.name not in ("OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED")),
-    ],
+          if code.name not in ("OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED"))
+    ]
 )  # fmt: skip
 def test_failures_that_pass_are_tried_again_and_no_others(code, times, attempts, calls):
     failing = Failing(grpc.StatusCode[code], times)
@@ -211,7 +211,7 @@ def test_a_stalled_server_meets_the_deadline():
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "change"),
+    "code, message, change",
     [
         ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted", "--grpc_max_threads above the most requests"),
         ("RESOURCE_EXHAUSTED", "Run() timeout exceeded while waiting in batching queue", "num_batch_threads"),
@@ -306,7 +306,7 @@ def test_commands_show_their_certificate(tmp_path, capsys):
         for kind in (BenchmarkSettings, GatewaySettings):
             with Client(kind(**where).connection(), "default") as client:
                 assert client.served_version() == 1
-    with pytest.raises(UserError, match="--client_key=k is for a model behind --target; leave it out"):
+    with refused("--client_key=k is for a model behind --target; leave it out"):
         score_main(ScoringSettings(**rows, client_key="k", output_dir=str(tmp_path / "none")))
 
 
@@ -314,16 +314,16 @@ def test_a_certificate_file_of_another_format_is_met_at_the_door(tmp_path):
     (tmp_path / "root.der").write_bytes(b"0\x82")
     connection = Connection("127.0.0.1:1", root_certificates=str(tmp_path / "root.der"))
     for connect in (connection.open, connection.open_async):
-        with pytest.raises(UserError, match=r"root\.der' is no PEM file"):
+        with refused(r"root\.der' is no PEM file"):
             connect()
 
 
 def test_wrong_connection_settings_are_met_at_the_door():
-    with pytest.raises(UserError, match="1 to 5"):
+    with refused("1 to 5"):
         Connection("h:1", attempts=9)
-    with pytest.raises(UserError, match="go together"):
+    with refused("go together"):
         Connection("h:1", client_key="k")
-    with pytest.raises(UserError, match="choose gzip or deflate"):
+    with refused("choose gzip or deflate"):
         Connection("h:1", compression="zip")
 
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from serving.client import messages
 from serving.client.messages import Signature, TensorSpec
-from serving.wire import protos
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
+from tfrecords.base.columns import batches
 
 DTYPES = {"int32": 3, "int64": 9, "float32": 1}
 
 
-def signature(text: str) -> Signature:
+def signature(text):
     """Of inputs as `name:dtype` or, of a fixed length, `name:dtype:length`."""
     inputs = {}
     for one in text.split():
@@ -30,23 +30,23 @@ IDS = '"input_ids": [[5, 6, 7], [8, 0, 0]]'
 
 
 @pytest.mark.parametrize(
-    ("inputs", "options", "arrays"),
+    "inputs, options, arrays",
     [
         ("input_ids:int32 lengths:int32", {}, f'{{{IDS}, "lengths": [3, 1]}}'),
         (
             "input_ids:int64 input_mask:int64 segment_ids:int64", SEGMENTS,
-            f'{{{IDS}, "input_mask": [[1, 1, 1], [1, 0, 0]], "segment_ids": [[0, 1, 1], [0, 0, 0]]}}',
+            f'{{{IDS}, "input_mask": [[1, 1, 1], [1, 0, 0]], "segment_ids": [[0, 1, 1], [0, 0, 0]]}}'
         ),
         (
             "input_ids:int32 attention_mask:int64 token_type_ids:int32", SEGMENTS,
-            f'{{{IDS}, "attention_mask": [[1, 1, 1], [1, 0, 0]], "token_type_ids": [[0, 1, 1], [0, 0, 0]]}}',
+            f'{{{IDS}, "attention_mask": [[1, 1, 1], [1, 0, 0]], "token_type_ids": [[0, 1, 1], [0, 0, 0]]}}'
         ),
         ("input_ids:int32 segment_ids:int32", {}, f'{{{IDS}, "segment_ids": [[0, 0, 0], [0, 0, 0]]}}'),
         (
             "input_ids:int32:4 input_mask:float32", {},
-            '{"input_ids": [[5, 6, 7, 0], [8, 0, 0, 0]], "input_mask": [[1, 1, 1, 0], [1, 0, 0, 0]]}',
-        ),
-    ],
+            '{"input_ids": [[5, 6, 7, 0], [8, 0, 0, 0]], "input_mask": [[1, 1, 1, 0], [1, 0, 0, 0]]}'
+        )
+    ]
 )  # fmt: skip
 def test_rows_become_what_the_signature_asks_for(inputs, options, arrays):
     found = messages.ids_inputs(signature(inputs), ROWS, **options)
@@ -55,7 +55,7 @@ def test_rows_become_what_the_signature_asks_for(inputs, options, arrays):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "words"),
+    "inputs, words",
     [
         ("input_ids:int32:2", "3 tokens does not fit the model's fixed length of 2"),
         ("x:float32", "does not take token ids"),
@@ -63,19 +63,12 @@ def test_rows_become_what_the_signature_asks_for(inputs, options, arrays):
     ],
 )
 def test_what_does_not_fit_is_refused(inputs, words):
-    with pytest.raises(UserError, match=words):
+    with refused(words):
         messages.ids_inputs(signature(inputs), ROWS)
-    with pytest.raises(UserError, match="does not take text"):
+    with refused("does not take text"):
         messages.text_inputs(signature(inputs), ["a"])
-    with pytest.raises(UserError, match="choose one"):
+    with refused("choose one"):
         messages.predict_request({}, "m", version=3, label="stable")
-
-
-def test_request_says_what_was_asked():
-    request = messages.predict_request({"x": [1]}, "m", label="canary", signature="s", outputs=["y", "z"])
-    assert request.model_spec.name == "m" and request.model_spec.version_label == "canary"
-    assert request.model_spec.signature_name == "s" and list(request.output_filter) == ["y", "z"]
-    assert not request.model_spec.HasField("version")
 
 
 @given(
@@ -83,7 +76,7 @@ def test_request_says_what_was_asked():
     size=st.integers(1, 40),
 )
 def test_batches_and_back_is_the_identity(rows, size):
-    numbers = list(messages.batches([len(row) for row in rows], max_rows=size))
+    numbers = list(batches([len(row) for row in rows], max_rows=size))
     assert all(len(batch) <= size for batch in numbers)
     assert sorted(np.concatenate(numbers).tolist()) == list(range(len(rows)))
     asked = signature("input_ids:int32 lengths:int32")
@@ -91,17 +84,3 @@ def test_batches_and_back_is_the_identity(rows, size):
     joined = messages.join_batches(parts, numbers)
     for row, ids, length in zip(rows, joined["input_ids"], joined["lengths"], strict=True):
         assert ids[:length].tolist() == row and not ids[length:].any()
-
-
-@pytest.mark.parametrize("size", [-1, 2**40])
-def test_an_output_that_is_no_tensor_is_named(size):
-    response = protos.PredictResponse()
-    response.outputs["value"].dtype = 1
-    response.outputs["value"].tensor_shape.dim.add(size=size)
-    with pytest.raises(UserError, match="the server's output 'value' cannot be read: "):
-        messages.read_prediction(response)
-
-
-def test_an_output_that_is_not_a_row_each_cannot_be_joined():
-    with pytest.raises(UserError, match="'total'"):
-        messages.join_batches([{"total": np.float32(3)}], [np.array([0, 1])])

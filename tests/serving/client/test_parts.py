@@ -11,19 +11,19 @@ from serving.client import Client, ServingError
 from serving.client.messages import join_batches
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
+from tests.refusals import refused
 from tests.stand_in import StandIn
-from tfrecords.base.errors import UserError
 
 
 class Batching:
     """A server that takes at most `limit` rows of `x`. It answers x, its double, and a row as long as each x says."""
 
-    def __init__(self, limit: int):
+    def __init__(self, limit):
         self.limit, self.version = limit, 1
         self.rows, self.asked = [], []
         self.before = lambda x: None
 
-    def __call__(self, request: bytes, context) -> bytes:
+    def __call__(self, request, context):
         asked = protos.PredictRequest.FromString(request)
         x = read_tensor(asked.inputs["x"])
         self.asked.append(asked)
@@ -74,7 +74,7 @@ def client(client_of):
     return client_of(max_batch_rows=4)
 
 
-def assert_whole(answer: dict) -> None:
+def assert_whole(answer):
     """That it is the answer to X of a server that takes all of it."""
     with StandIn(Batching(limit=100)) as server, Client(server.target, "default") as client:
         expected = client.predict({"x": X})
@@ -95,7 +95,7 @@ def test_the_server_says_how_many_rows_it_takes_and_is_sent_no_more_again(batchi
 def test_who_knows_the_limit_is_refused_nothing(batching, client_of):
     assert_whole(client_of(max_batch_rows=3).predict({"x": X}))
     assert batching.rows == [3, 3, 3, 1]
-    with pytest.raises(UserError, match="max_batch_rows is 0; it must be at least 1"):
+    with refused("max_batch_rows is 0; it must be at least 1"):
         client_of(max_batch_rows=0)
 
 
@@ -113,7 +113,7 @@ def test_the_error_of_one_part_is_that_of_the_request(batching, client, place):
 
 
 @pytest.mark.parametrize(
-    ("version_of", "specs"),
+    "version_of, specs",
     [
         # A swap while a request is under way.
         (lambda call: 1 + (call > 2), [("stable", 0), *[("", 1)] * 5, ("stable", 0), ("", 2), ("", 2)]),
@@ -147,7 +147,7 @@ def test_parts_have_the_time_of_one_call_together(batching, client, monkeypatch)
 
 
 def test_what_has_no_rows_is_not_cut(batching, client):
-    with pytest.raises(UserError, match="output 'total'"):
+    with refused("output 'total'"):
         client.predict({"x": X}, outputs=["total"])
     client.predict({"x": np.zeros(0, np.float32)}, outputs=["x"])
     assert batching.rows[-1] == 0

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from serving.client import Client
-from serving.client.messages import MAX_ROWS, batches
+from serving.client.messages import MAX_ROWS
 from serving.client.tasks import relevance
+from tests.refusals import refused
 from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
 from tests.stand_in import StandIn
-from tfrecords.base.errors import UserError
+from tfrecords.base.columns import batches
 
 TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
 
@@ -42,17 +44,17 @@ def test_a_call_has_no_more_rows_than_a_batching_server_takes(served):
 def test_embed_splits_and_keeps_order(served):
     model, client = served
     expected = [vector(text.encode()) for text in TEXTS]
-    np.testing.assert_array_equal(client.embed(TEXTS, max_batch_tokens=30), expected)
+    assert_array_equal(client.embed(TEXTS, max_batch_tokens=30), expected)
     assert len(model.batches) > 3
-    np.testing.assert_array_equal(client.embed(TEXTS), expected)
+    assert_array_equal(client.embed(TEXTS), expected)
     assert len(model.batches[-1]) == len(TEXTS)
     for wrong, words in (
         ("one text", "texts is one string"), ([], "no rows"), ([("a", "b")], "takes one text a row"),
-        (["a", 5], r"texts\[1\]\[0\] is 5, a int; give strings"), ({"a": 1}, "texts is a dict"),
+        (["a", 5], r"texts\[1\]\[0\] is 5, a int; give strings"), ({"a": 1}, "texts is a dict")
     ):  # fmt: skip
-        with pytest.raises(UserError, match=words):
+        with refused(words):
             client.embed(wrong)
-    with pytest.raises(UserError, match="gives no score of pairs; its signatures are serving_default, tokenize"):
+    with refused("gives no score of pairs; its signatures are serving_default, tokenize"):
         client.rerank("q", TEXTS)
 
 
@@ -61,10 +63,10 @@ def test_rerank_gives_a_score_a_text(served):
     _, client = served
     raw = np.array([logits((b"query", text.encode())) for text in TEXTS])
     scores = client.rerank("query", TEXTS, max_batch_tokens=50)
-    np.testing.assert_allclose(scores, np.exp(raw[:, 1]) / np.exp(raw).sum(1), rtol=1e-5)
+    assert_allclose(scores, np.exp(raw[:, 1]) / np.exp(raw).sum(1), rtol=1e-5)
     assert client.classify([("a", "b")])["label"].tolist()[0] in (b"dull", b"fine")
     for call in (lambda: client.rerank("query", "text"), lambda: client.classify("text")):
-        with pytest.raises(UserError, match="texts is one string; give a list"):
+        with refused("texts is one string; give a list"):
             call()
 
 
@@ -75,7 +77,7 @@ def test_classify(served):
     scores = np.array([logits([text.encode()]) for text in TEXTS])
     assert answer["label"].tolist() == [LABELS[one] for one in scores.argmax(1)]
     assert answer["probabilities"].shape == (40, 2)
-    with pytest.raises(UserError, match="gives no embedding of a text"):
+    with refused("gives no embedding of a text"):
         client.embed(TEXTS)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from serving import check as check_module
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -46,7 +46,7 @@ def test_the_check_reads_what_the_export_does(serve, check, line):
 
 
 @pytest.mark.parametrize(
-    ("head", "text", "broken"),
+    "head, text, broken",
     [
         ("classifier", False, "logits"),
         ("classifier", True, "becomes other ids in the graph than in Python"),
@@ -68,7 +68,7 @@ def test_answers_of_another_model_fail_the_check(serve, check, head, text, broke
         return answers
 
     other.exportable = served.exportable
-    with pytest.raises(UserError, match=f"failed its check: .*{broken}"):
+    with refused(f"failed its check: .*{broken}"):
         check(model, other)
 
 

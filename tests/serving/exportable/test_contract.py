@@ -29,7 +29,7 @@ WORDS = {"text": ["  the  Café\tsat", "paris 漢字 xyz in the mat of who " * 3
 SINGLE, PAIR = {"text": FIRST}, {"first": FIRST, "second": SECOND}
 
 
-@pytest.mark.parametrize(("head", "family"), MEMBERS)
+@pytest.mark.parametrize("head, family", MEMBERS)
 def test_ids_are_answered_as_by_the_keras_model(serve, head, family):
     model, served = serve(head, family=family)
     inputs = different_lengths(served.exportable)
@@ -55,7 +55,7 @@ PADDED = [*((head, "albert") for head in ("spans", "multiple choice", "embedder"
           ("spans", "xlnet"), ("classifier", "remembering xlnet"), ("words alone", "roberta")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("head", "family"), PADDED)
+@pytest.mark.parametrize("head, family", PADDED)
 def test_what_a_server_pads_with_changes_nothing(serve, head, family):
     """A server makes requests of one batch equally long with each request's own first elements."""
     _, served = serve(head, family=family)
@@ -74,7 +74,7 @@ def test_what_a_server_pads_with_changes_nothing(serve, head, family):
             assert_close(together, alone, slice(row, row + 1))
 
 
-def _padded(values: np.ndarray, shape: tuple) -> np.ndarray:
+def _padded(values, shape):
     padding = [(0, wanted - size) for size, wanted in zip(values.shape, shape)]
     return np.pad(values, padding, constant_values=values.flat[0])
 
@@ -126,7 +126,7 @@ TEXTS = {
 WAYS = [(kind, family) for kind in TEXTS for family in TEXTS[kind][2]]
 
 
-@pytest.mark.parametrize(("kind", "family"), WAYS)
+@pytest.mark.parametrize("kind, family", WAYS)
 def test_texts_are_answered_as_python_does(serve, tokenizer_of, kind, family):
     inputs, lay_out, _ = TEXTS[kind]
     pairs = {"inputs": list(inputs)} if kind.startswith("paired") else {}
@@ -166,11 +166,11 @@ TRUNCATED = {
     "token classifier": (SINGLE, {}, lambda row: FIRST[row].split()),
     "multiple choice": (
         {"context": FIRST} | QUESTIONS, {"num_choices": 3},
-        lambda row: [FIRST[row], "what in paris", FIRST[row], "what the cat"],
+        lambda row: [FIRST[row], "what in paris", FIRST[row], "what the cat"]
     ),
     "joint spans": (
         {"context": FIRST, "question": SECOND}, {"max_query_length": 8}, lambda row: [FIRST[row], SECOND[row]]
-    ),
+    )
 }  # fmt: skip
 
 

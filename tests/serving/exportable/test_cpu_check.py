@@ -5,11 +5,10 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from serving import cpu
 from serving.exportable import CLASSIFY, ExportOptions, ExportSignature, make_exportable
 from serving.exportable.inputs import specs
 from serving.exporting import save
-from serving.inference import InferenceOptions
+from serving.inference import InferenceOptions, onednn
 from tests.serving.inference.encoders import needs_avx512
 
 INFO = "processor\t: 0\nmodel name\t: some avx512_bf16 CPU\nflags\t\t: fpu {} sse2\nbugs\t\t: avx_vnni\n\n"
@@ -30,8 +29,8 @@ class Tiny(tf.Module):
     def __init__(self, cpu_info, trial=lambda zero: tf.equal(zero, 0.0)):
         super().__init__()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("serving.cpu.CPU_INFO", str(cpu_info))
-            self.cpu_check = cpu.CpuCheck("bfloat16", trial)
+            patch.setattr("serving.inference.onednn.CPU_INFO", str(cpu_info))
+            self.cpu_check = onednn.CpuCheck("bfloat16", trial)
 
     def signatures(self):
         halves = lambda x: {"y": x / 2}  # noqa: E731
@@ -44,7 +43,7 @@ def version(tmp_path_factory, cpu_info):
     """A version for another CPU than the one that `cpu_info` describes."""
     path = tmp_path_factory.mktemp("versions") / "1"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "BFLOAT16_NEEDS", ("avx512_bf16", "avx512f"))
+        patch.setattr(onednn, "BFLOAT16_NEEDS", ("avx512_bf16", "avx512f"))
         save(Tiny(cpu_info), path)
     return path
 
@@ -91,7 +90,7 @@ def test_only_what_needs_more_asks(make_model, compute):
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "message"),
+    "name, other, message",
     [
         # As where TensorFlow knows an operation no more, has no kernel of it, or one that cannot do all.
         (b"_MklBatchMatMulV2", b"_MklBatchMatMulV9", "Op type not registered '_MklBatchMatMulV9'"),

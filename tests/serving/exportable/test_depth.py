@@ -44,7 +44,7 @@ EXITS = [
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize(("head", "rule", "thresholds"), EXITS)
+@pytest.mark.parametrize("head, rule, thresholds", EXITS)
 def test_rows_that_are_never_sure_answer_as_the_model_and_the_others_as_their_step(serve, head, rule, thresholds):
     model, served = serve(head, exit_rule=rule)
     # The gate is stored where it is asked alone.

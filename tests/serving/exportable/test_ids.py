@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from serving.exportable.inputs import batch_of_mask
 from serving.exportable.samples import sample_inputs
+from tests.refusals import refused
 from tests.serving.conftest import assert_close, example
-from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 Refused = tf.errors.InvalidArgumentError
@@ -43,9 +43,7 @@ classifier | classify | {"inputs": [""]} | Example has no input_ids
 """
 
 
-@pytest.mark.parametrize(
-    ("head", "signature", "wrong", "sentence"), [line.split(" | ") for line in WRONG.strip().splitlines()]
-)
+@pytest.mark.parametrize("head, signature, wrong, sentence", [line.split(" | ") for line in WRONG.strip().splitlines()])
 def test_what_no_model_can_read_is_refused(serve, head, signature, wrong, sentence):
     _, served = serve(head)
     inputs = sample_inputs(served.exportable, served.signatures[signature], 9, 4, seed=1)
@@ -68,9 +66,9 @@ embedder | {"family": "xlnet", "exit_rule": "movement"} | movement is not offere
 """
 
 
-@pytest.mark.parametrize(("head", "options", "sentence"), [x.split(" | ") for x in IMPOSSIBLE.strip().splitlines()])
+@pytest.mark.parametrize("head, options, sentence", [x.split(" | ") for x in IMPOSSIBLE.strip().splitlines()])
 def test_what_no_export_can_have_is_refused(serve, head, options, sentence):
-    with pytest.raises(UserError, match=sentence):
+    with refused(sentence):
         serve(head, **json.loads(options))
 
 

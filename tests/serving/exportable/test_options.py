@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
+from numpy.testing import assert_allclose, assert_array_equal
 from tokenizers import decoders
 
 import albert_tf
-from serving.exportable.decoding import special_ids
+from serving.exportable.inputs import special_ids
 from tests.albert_tf.test_published_folders import MEAN, embedder
 from tests.serving.conftest import assert_close
 from tfrecords.reading.framing import Framer, encode
@@ -57,8 +58,8 @@ def test_options_are_followed_row_by_row(serve, tokenizer, head):
     by_ids = served("ids", **{name: getattr(rows, name).numpy() for name in served.signatures["ids"].inputs})
     for name in default.keys() & by_ids.keys():
         if default[name].dtype == np.float32:
-            np.testing.assert_allclose(mixed[name][::2], by_ids[name][::2], rtol=1e-4, atol=1e-5)
-            np.testing.assert_array_equal(mixed[name][1::2], off[name][1::2])
+            assert_allclose(mixed[name][::2], by_ids[name][::2], rtol=1e-4, atol=1e-5)
+            assert_array_equal(mixed[name][1::2], off[name][1::2])
     assert mixed["truncated_tokens"].tolist() == off["truncated_tokens"].tolist()
 
 
@@ -70,7 +71,7 @@ def test_prompts_go_before_texts_and_are_cut_with_them(serve):
             found = served("with_options", text=TEXTS, prompt_name=[name] * 4, truncate_left=left)
             prompted = [prompt + text for text in TEXTS]
             expected = plain("with_options", text=prompted, truncate_left=left)
-            np.testing.assert_array_equal(found["embedding"], expected["embedding"])
+            assert_array_equal(found["embedding"], expected["embedding"])
             assert found["prompt_names"].tolist() == [[b"query", b"document"]] * 4
     with pytest.raises(tf.errors.InvalidArgumentError, match="prompt_name must be one of query, document, or empty"):
         served("with_options", text=TEXTS, prompt_name=["query", "passage", "", ""], truncate_left=LEFT)
@@ -78,14 +79,14 @@ def test_prompts_go_before_texts_and_are_cut_with_them(serve):
 
 
 @pytest.mark.parametrize(
-    ("kind", "signature", "output"), [("encoder", "tokens", "sequence_output"), ("pretrainer", "sparse", "weights")]
+    "kind, signature, output", [("encoder", "tokens", "sequence_output"), ("pretrainer", "sparse", "weights")]
 )
 def test_vectors_of_tokens_and_weights_of_terms_take_options_too(serve, kind, signature, output):
     _, served = serve(kind, True, max_seq_length=10)
     default = served(signature, text=TEXTS)
     right = served(f"{signature}_with_options", text=TEXTS, truncate_left=RIGHT)
     for name in default:
-        np.testing.assert_array_equal(right[name], default[name])
+        assert_array_equal(right[name], default[name])
     left = served(f"{signature}_with_options", text=TEXTS, truncate_left=LEFT)
     is_cut = right["truncated_tokens"] > 0
     assert is_cut.tolist() == [True, False, False, False] and left["lengths"].tolist() == right["lengths"].tolist()

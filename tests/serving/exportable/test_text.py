@@ -13,8 +13,7 @@ from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from serving.exportable.samples import whole_words
 from serving.exportable.spans import _with_texts, _without_edges
 from tests.serving.conftest import assert_close
-from tfrecords.answers.edges import edges
-from tfrecords.answers.spans import find_answers
+from tfrecords.answers.spans import edges, find_answers
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SPANS = {"max_seq_length": 24, "doc_stride": 5, "max_query_length": 8}
@@ -50,7 +49,7 @@ CONTEXTS = [
 QUESTIONS = ["What is the capital of France?", "who sat?", "what?", "the", "what river runs " * 12]
 
 
-@pytest.mark.parametrize(("head", "family"), [("spans", "albert"), ("spans", "roberta"), ("joint spans", "xlnet")])
+@pytest.mark.parametrize("head, family", [("spans", "albert"), ("spans", "roberta"), ("joint spans", "xlnet")])
 def test_answers_are_those_of_the_squad_task(serve, tokenizer_of, head, family):
     """Windows, search, n-best and no-answer score in the graph, against the Keras model and the Python code."""
     model, served = serve(head, True, family, **SPANS)

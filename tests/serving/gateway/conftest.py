@@ -70,13 +70,13 @@ bare | serving_default | text:s1 | embedding:f2
 """
 
 
-def tensors(text: str) -> dict[str, tuple[int, int]]:
+def tensors(text):
     """The types and ranks of tensors by their names."""
     named = (one.split(":") for word in text.split() for one in GROUPS.get(word, word).split())
     return {name: ({"f": 1, "i": 3, "s": 7, "b": 10}[kind[0]], int(kind[1])) for name, kind in named}
 
 
-def signatures() -> dict[str, dict]:
+def signatures():
     found = {}
     for line in TABLE.strip().splitlines():
         if line[0] != "#":
@@ -98,20 +98,20 @@ LONGEST = 16
 SAME = {
     "sparse": {
         "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
-        "weights": np.float32([1.5, 0.25, 0]),
-    },
+        "weights": np.float32([1.5, 0.25, 0])
+    }
 }  # fmt: skip
 
 
-def vector(text: bytes) -> np.ndarray:
+def vector(text):
     return np.random.default_rng(zlib.crc32(text)).normal(size=SIZE).astype(np.float32)
 
 
-def logits(texts) -> np.ndarray:
+def logits(texts):
     return vector(b"|".join(texts))[:2]
 
 
-def tokens(texts) -> list[bytes]:
+def tokens(texts):
     words = [word for text in texts for word in [*text.split(), b"[SEP]"]]
     return [b"[CLS]", *words[: LONGEST - 2], b"[SEP]"] if len(words) > LONGEST - 1 else [b"[CLS]", *words]
 
@@ -121,18 +121,18 @@ def decoded(rows):
     return {"text": np.array(texts, object)}
 
 
-def cut_left(text: bytes) -> bytes:
+def cut_left(text):
     return b" ".join(text.split()[-(LONGEST - 2) :])
 
 
-def truncation(rows) -> dict[str, np.ndarray]:
+def truncation(rows):
     sizes = np.int32([sum(len(text.split()) for text in row) for row in rows])
     free = np.int32([LONGEST - 1 - len(row) for row in rows])
     unknown = np.int32([sum(text.split().count(b"[UNK]") for text in row) for row in rows])
     return {"text_tokens": sizes, "truncated_tokens": np.maximum(sizes - free, 0), "unknown_tokens": unknown}
 
 
-def filled_up(rows, dtype=object) -> np.ndarray:
+def filled_up(rows, dtype=object):
     width = max(1, *map(len, rows))
     return np.array([[*row, *[b"" if dtype is object else 0] * (width - len(row))] for row in rows], dtype)
 
@@ -140,7 +140,7 @@ def filled_up(rows, dtype=object) -> np.ndarray:
 class FakeModel:
     """Answers Predict, notes what it was asked, waits or fails when it is told to."""
 
-    def __init__(self, kind: str):
+    def __init__(self, kind):
         self.kind = kind
         self.batches, self.metadata = [], []
         self.open = threading.Event()
@@ -152,7 +152,7 @@ class FakeModel:
         # Whether the last axis of every answer is turned round.
         self.reverses = False
 
-    def __call__(self, request: bytes, context) -> bytes:
+    def __call__(self, request, context):
         asked = protos.PredictRequest.FromString(request)
         columns = {name: read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)}
         told = {}
@@ -203,7 +203,7 @@ class FakeModel:
             ids = np.where(present, np.int32([7, 8]), 0)
             return {
                 "pieces": pieces, "texts": texts, "ids": ids,
-                "probabilities": np.where(present, np.float32([0.7, 0.2]), 0),
+                "probabilities": np.where(present, np.float32([0.7, 0.2]), 0)
             }  # fmt: skip
         if self.kind in ("spans", "tagger"):
             return (spans if self.kind == "spans" else words)(rows)
@@ -224,7 +224,7 @@ class FakeModel:
 class Front(grpc.GenericRpcHandler):
     """Hands every call on to the server at `target`, as its model's `version`, unless a rule answers or waits."""
 
-    def __init__(self, target: str, version: int = 1):
+    def __init__(self, target, version=1):
         self.version, self.calls = version, []
         # Called with the method's name, the request and the context.
         self.rule = lambda method, request, context: None
@@ -232,7 +232,7 @@ class Front(grpc.GenericRpcHandler):
         self._server = grpc.server(ThreadPoolExecutor(16), handlers=[self])
         self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
-    def point_at(self, target: str, version: int | None = None) -> None:
+    def point_at(self, target, version=None):
         self._at = grpc.insecure_channel(target), version or self.version
 
     def service(self, details):
@@ -259,11 +259,11 @@ class Front(grpc.GenericRpcHandler):
 
         return grpc.unary_unary_rpc_method_handler(call)
 
-    def __enter__(self) -> "Front":
+    def __enter__(self):
         self._server.start()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception):
         self._server.stop(grace=None).wait()
 
 
@@ -277,7 +277,7 @@ def spans(rows):
         # As exports of before where there is none.
         "score": np.where(first, first / 2, -1e4), "scores": ends / 2,
         "no_answer_score": np.where(first, first / -4, 1e4),
-        "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
+        "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1)
     }  # fmt: skip
 
 
@@ -291,7 +291,7 @@ def words(rows):
     return {
         "labels": np.pad(labels, [(0, 0), (0, width - labels.shape[1])], constant_values=b""),
         "words": filled_up(found), "starts": filled_up(starts, np.int32), "ends": filled_up(ends, np.int32),
-        "probabilities": np.full([len(rows), width, 2], 0.5, np.float32),
+        "probabilities": np.full([len(rows), width, 2], 0.5, np.float32)
     }  # fmt: skip
 
 
@@ -299,11 +299,11 @@ def words(rows):
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
     "embed_all": "embedder of tokens", "decode": "prompted embedder",
-    "fill_mask": "pretrainer", "embed_sparse": "pretrainer",
+    "fill_mask": "pretrainer", "embed_sparse": "pretrainer"
 }  # fmt: skip
 
 
-def failure_of(answer: httpx.Response, path: str) -> str:
+def failure_of(answer, path):
     """The sentence of an error, which has the form that the route's clients read."""
     read = answer.json()
     family = {route.path: route.family for route in ROUTES}.get(path)
@@ -318,7 +318,7 @@ def failure_of(answer: httpx.Response, path: str) -> str:
     return error["message"]
 
 
-def timing_of(answer: httpx.Response) -> list[float]:
+def timing_of(answer):
     """Milliseconds in the queue, at the model, and in all."""
     parts = re.fullmatch(r"queue;dur=(\S+), model;dur=(\S+), total;dur=(\S+)", answer.headers["server-timing"])
     return list(map(float, parts.groups()))
@@ -331,7 +331,7 @@ def wait_until(holds, seconds=20.0):
         time.sleep(0.005)
 
 
-def wait_until_healthy(url: str) -> None:
+def wait_until_healthy(url):
     def is_healthy():
         with contextlib.suppress(httpx.TransportError):
             return httpx.get(f"{url}/health").status_code == 200
@@ -339,9 +339,7 @@ def wait_until_healthy(url: str) -> None:
     wait_until(is_healthy, 120)
 
 
-def start_gateway(
-    stack: contextlib.ExitStack, target: str, live: bool = True, models=("default",), keys=None, **options
-) -> SimpleNamespace:
+def start_gateway(stack, target, live=True, models=("default",), keys=None, **options):
     """A gateway on a thread, until the stack ends: its `url`, `service` and an HTTP client."""
     options = GatewayOptions(**{"check_s": 0.2, "drain_s": 1.0} | options)
     server = GatewayServer(Gateway(Connection(target, attempts=1), models, keys, options), "127.0.0.1", 0)
@@ -366,7 +364,7 @@ def fake_server():
     """fake_server(kind, port=0): a fake model of that kind behind a port; gives both."""
     with contextlib.ExitStack() as stack:
 
-        def make(kind: str, port: int = 0) -> tuple[FakeModel, StandIn]:
+        def make(kind, port=0):
             model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=16, port=port))
             stack.callback(model.open.set)
@@ -382,16 +380,17 @@ def front_of():
         yield lambda *where: stack.enter_context(Front(*where))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_gateway():
-    """shared_gateway(kind, **options): a gateway in front of a fake `model` of that kind, one for all of a file."""
+    """shared_gateway(kind, **options): a gateway in front of a fake `model` of that kind, one for all
+    tests; it looks at its model once, which stays."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
-        def make(kind: str, **options) -> SimpleNamespace:
+        def make(kind, **options):
             model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
-            gateway = start_gateway(stack, stand_in.target, **options)
+            gateway = start_gateway(stack, stand_in.target, **{"check_s": 600.0} | options)
             gateway.model = model
             return gateway
 

@@ -11,7 +11,7 @@ from tests.serving.gateway.conftest import failure_of, wait_until
 TEXTS = [f"text {number}" for number in range(8)]
 
 
-def classes_of(answer) -> tuple:
+def classes_of(answer):
     assert answer.status_code == 200, answer.text
     return tuple(tuple(sorted((one["label"], round(one["score"], 4)) for one in row)) for row in answer.json())
 
@@ -84,11 +84,11 @@ def test_servers_of_unlike_versions_behind_one_name_answer_every_request(two, fr
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    "code, message",
     [
         ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted"), ("DEADLINE_EXCEEDED", "too late"),
-        ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full"),
-    ],
+        ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full")
+    ]
 )  # fmt: skip
 def test_a_busy_server_is_not_absent(fake_server, front_of, gateway_to, code, message):
     front = front_of(fake_server("classifier")[1].target)

@@ -7,6 +7,7 @@ import huggingface_hub
 import numpy as np
 import openai
 import pytest
+from numpy.testing import assert_allclose
 
 from tests.serving.gateway.conftest import LONGEST, cut_left, logits, vector
 
@@ -34,7 +35,7 @@ def test_openai_client_embeds(openai_client, options):
     vectors = [one.embedding for one in answer.data]
     if options.get("encoding_format") == "base64":
         vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
-    np.testing.assert_allclose(vectors, unit(VECTORS[asked, : options.get("dimensions")]), rtol=1e-6)
+    assert_allclose(vectors, unit(VECTORS[asked, : options.get("dimensions")]), rtol=1e-6)
     # [CLS] and [SEP] count, as OpenAI counts what its models read.
     assert answer.usage.prompt_tokens == answer.usage.total_tokens == (3 + 2) + (5 + 2) + (3 + 2)
 
@@ -50,7 +51,7 @@ def test_openai_client_reads_errors_and_lists_models(openai_client):
         openai_client.models.retrieve("other")
 
 
-@pytest.mark.parametrize(("version", "client_of"), [("1", cohere.Client), ("2", cohere.ClientV2)])
+@pytest.mark.parametrize("version, client_of", [("1", cohere.Client), ("2", cohere.ClientV2)])
 def test_cohere_client_reranks(shared_gateway, version, client_of):
     client = client_of(api_key="any", base_url=shared_gateway("cross-encoder").url)
     asked = {"model": "default", "query": "capital of France"}
@@ -59,7 +60,7 @@ def test_cohere_client_reranks(shared_gateway, version, client_of):
     expected = 1 / (1 + np.exp(raw[:, 0] - raw[:, 1]))
     order = np.argsort(-expected)[:3]
     assert [one.index for one in answer.results] == order.tolist()
-    np.testing.assert_allclose([one.relevance_score for one in answer.results], expected[order], rtol=1e-5)
+    assert_allclose([one.relevance_score for one in answer.results], expected[order], rtol=1e-5)
     assert answer.meta.api_version.version == version and answer.id
     if version == "1":
         given = client.rerank(documents=[{"text": text} for text in DOCUMENTS], return_documents=True, **asked)
@@ -84,7 +85,7 @@ def test_hugging_faces_client_reads_every_task(shared_gateway):
             assert found and all(getattr(one, field) is not None for one in found for field in fields)
     embedder = huggingface_hub.InferenceClient(shared_gateway("prompted embedder").url)
     prompted = embedder.feature_extraction("a", prompt_name="query", normalize=False)
-    np.testing.assert_allclose(prompted, [vector(b"query: a")], rtol=1e-6)
+    assert_allclose(prompted, [vector(b"query: a")], rtol=1e-6)
     assert embedder.sentence_similarity("a", ["a", "b"])[0] == pytest.approx(1)
     answered = huggingface_hub.InferenceClient(shared_gateway("spans").url).question_answering("who?", "Al met Bo")
     assert (answered.answer, answered.start, answered.end) == ("Al", 0, 2)
@@ -96,7 +97,7 @@ def test_hugging_faces_client_reads_every_task(shared_gateway):
 LONG = " ".join("abcdefghijklmnopqrst")
 TYPES = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
 ASKED = {
-    "search_query": b"query: ", "search_document": b"passage: ", "classification": b"", "clustering": b"",
+    "search_query": b"query: ", "search_document": b"passage: ", "classification": b"", "clustering": b""
 }  # fmt: skip
 
 
@@ -107,11 +108,11 @@ def test_cohere_client_embeds(shared_gateway, client_of):
         asked = {"texts": [TEXT], "model": "default", "input_type": kind, "embedding_types": TYPES}
         answer = client.embed(**asked)
         found = {name: getattr(answer.embeddings, name.replace("float", "float_")) for name in TYPES}
-        np.testing.assert_allclose(found["float"], [unit(vector(prompt + TEXT.encode()))], rtol=1e-6)
+        assert_allclose(found["float"], [unit(vector(prompt + TEXT.encode()))], rtol=1e-6)
         assert found == shared_gateway("prompted embedder").http.post("/v2/embed", json=asked).json()["embeddings"]
     asked = {"texts": [LONG], "model": "default", "input_type": "clustering", "embedding_types": ["float"]}
     start = client.embed(truncate="START", **asked)
-    np.testing.assert_allclose(start.embeddings.float_[0], unit(vector(cut_left(LONG.encode()))), rtol=1e-6)
+    assert_allclose(start.embeddings.float_[0], unit(vector(cut_left(LONG.encode()))), rtol=1e-6)
     with pytest.raises(cohere.core.ApiError, match=f"does not fit into the model's {LONGEST} tokens"):
         client.embed(truncate="NONE", **asked)
 

@@ -15,7 +15,7 @@ from tfrecords.base.settings import define_flags, read_flags
 DEPLOY = Path(serving.gateway.__file__).parents[1] / "deploy"
 
 
-def _settings(arguments: list[str]) -> GatewaySettings:
+def _settings(arguments):
     values = flags.FlagValues()
     define_flags(GatewaySettings, values)
     assert values(["gateway", *arguments]) == ["gateway"]

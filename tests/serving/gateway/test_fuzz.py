@@ -23,7 +23,7 @@ def near(route):
     return OBJECTS.map(lambda changes: route.example | changes)
 
 
-def encoded(value) -> bytes:
+def encoded(value):
     return json.dumps(value).encode()
 
 

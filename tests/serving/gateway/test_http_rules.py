@@ -11,7 +11,7 @@ import pytest
 
 from serving.gateway.pages import PAGES
 from serving.gateway.routes.table import ROUTES
-from serving.http_protocol import Inflating
+from serving.http_protocol import Refusal, inflated
 from tests.serving.gateway.conftest import KINDS, failure_of
 
 OPEN = [page.path for page in PAGES if "{" not in page.path]
@@ -56,7 +56,7 @@ RAW = zlib.compressobj(wbits=-15)
 PACKED = {
     "gzip": packed(BODY), "x-gzip": packed(BODY),
     "GZIP": packed(BODY[:4]) + packed(BODY[4:]),
-    "deflate": zlib.compress(BODY), "DEFLATE": RAW.compress(BODY) + RAW.flush(), "identity": BODY, "": BODY,
+    "deflate": zlib.compress(BODY), "DEFLATE": RAW.compress(BODY) + RAW.flush(), "identity": BODY, "": BODY
 }  # fmt: skip
 
 
@@ -67,23 +67,27 @@ def test_compressed_bodies_are_read(shared_gateway, coding):
     assert answer.json() == http.post("/embed", content=BODY).json()
 
 
-def test_bodies_are_inflated_in_pieces_of_any_size():
-    for size in range(990, 1010):
-        deflated = zlib.compressobj(wbits=-15)
-        body = Inflating(deflated.compress(b"a" * 1000) + deflated.flush(), "deflate")
-        assert body.read(size) + body.read(1000) == b"a" * 1000
+@pytest.mark.parametrize("wbits", [-15, 15, 31])
+def test_a_body_may_be_just_as_long_as_the_limit(wbits):
+    packer = zlib.compressobj(wbits=wbits)
+    body, coding = packer.compress(b"a" * 1000) + packer.flush(), "gzip" if wbits == 31 else "deflate"
+    assert inflated(body, coding, 1000) == b"a" * 1000
+    with pytest.raises(Refusal, match="over the 999 bytes"):
+        inflated(body, coding, 999)
+    with pytest.raises(Refusal, match="cannot be read"):
+        inflated(body[:-1], coding, 1000)
 
 
 @pytest.mark.parametrize(
-    ("coding", "body", "status", "message"),
+    "coding, body, status, message",
     [
         (b"\xff", BODY, 415, "Content-Encoding '?' is not known"),
         ("br", BODY, 415, "Content-Encoding 'br' is not known; send gzip, deflate, or the body as it is"),
         ("gzip, br", BODY, 415, "'gzip, br' is not known"),
         ("gzip", BODY, 400, "the compressed body cannot be read"),
-        ("gzip", packed(BODY)[:-9], 400, "the compressed body breaks off"),
-        ("deflate", b"", 400, "breaks off"),
-        ("gzip", packed(b" " * 10**6 + BODY), 413, "the body is over the 100000 bytes of this gateway"),
+        ("gzip", packed(BODY)[:-9], 400, "the compressed body cannot be read"),
+        ("deflate", b"", 400, "it breaks off"),
+        ("gzip", packed(b" " * 10**6 + BODY), 413, "the body is over the 100000 bytes of this server"),
     ],
 )
 def test_other_codings_broken_and_large_bodies_are_refused(shared_gateway, coding, body, status, message):
@@ -127,7 +131,7 @@ def test_a_field_that_is_not_known_is_named(shared_gateway, route):
     gateway = shared_gateway(kind_of(route))
     fields = {
         "prompt_name": "query", "task": "x", "input_type": "search_query", "instruction": "do",
-        "truncation_direction": "left",
+        "truncation_direction": "left"
     }  # fmt: skip
     for name, value in fields.items():
         answer = post(gateway, route, **{name: value})

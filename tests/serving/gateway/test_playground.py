@@ -14,7 +14,7 @@ from serving.gateway.routes.table import ROUTES
 class Elements(HTMLParser):
     """All start tags with their attributes."""
 
-    def __init__(self, text: str):
+    def __init__(self, text):
         super().__init__()
         self.found = []
         self.feed(text)

@@ -14,7 +14,7 @@ from tests.serving.gateway.conftest import wait_until
 MADE = re.compile("[0-9a-f]{32}")
 
 
-def ids_of(model) -> list[str]:
+def ids_of(model):
     return [one["x-request-id"] for one in model.metadata]
 
 
@@ -70,7 +70,7 @@ def test_a_batch_has_the_ids_of_its_requests(fake_server, gateway_to):
     gateway = gateway_to(stand_in.target, max_in_flight=1)
     model.open.clear()
 
-    def ask(own: str) -> str:
+    def ask(own):
         answer = httpx.post(gateway.url + "/embed", json={"inputs": own}, headers={"X-Request-Id": own}, timeout=30)
         return answer.headers["x-request-id"]
 

@@ -20,7 +20,7 @@ PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for pag
 LONG = "word " * 40
 
 
-def read(text: str):
+def read(text):
     return json.loads(text, parse_float=lambda digits: round(float(digits), 3))
 
 
@@ -28,7 +28,7 @@ def post(gateway, path, **body):
     return gateway.http.post(path, json=body)
 
 
-@pytest.mark.parametrize(("kind", "called", "body", "status", "answer"), REQUESTS)
+@pytest.mark.parametrize("kind, called, body, status, answer", REQUESTS)
 def test_a_request_has_its_answer(shared_gateway, kind, called, body, status, answer):
     method, path = called.split()
     found = shared_gateway(kind).http.request(method, path, content=b"" if body == "-" else body.encode())
@@ -113,7 +113,7 @@ def shape(value):
     return [shape(one) for one in value[:1]] if isinstance(value, list) else type(value)
 
 
-@pytest.mark.parametrize(("kind", "key"), [("classifier", ""), ("spans", "alpha")])
+@pytest.mark.parametrize("kind, key", [("classifier", ""), ("spans", "alpha")])
 def test_docs_has_the_routes_of_its_models_at_their_address(fake_server, gateway_to, kind, key):
     gateway = gateway_to(fake_server(kind)[1].target, keys=Keys([key]) if key else None)
     page = html.unescape(gateway.http.get("/docs", headers={"Authorization": f"Bearer {key or 0}"}).text)
@@ -168,7 +168,7 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
         'gateway_text_tokens_total{model="default"}': 1 + 2 * 40 + 14, 'gateway_batch_rows_sum{model="default"}': 4,
         'gateway_request_seconds_count{route="/embed"}': 2, "gateway_queue_seconds_count": 1,
         'gateway_text_inputs_total{model="default"}': 4,
-        'gateway_batch_seconds_count{model="default"}': 1, 'gateway_unknown_tokens_total{model="default"}': 1,
+        'gateway_batch_seconds_count{model="default"}': 1, 'gateway_unknown_tokens_total{model="default"}': 1
     }  # fmt: skip
     assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
     assert metrics["gateway_queue_rows"] == metrics["gateway_queue_tokens"] == metrics["gateway_batches_in_flight"] == 0

@@ -64,11 +64,11 @@ def on_a_jumping_clock(test):
     return run
 
 
-def numbers(work) -> list[int]:
+def numbers(work):
     return work.output("number").tolist()
 
 
-def stopped(**limits) -> tuple[FakeRun, Scheduler]:
+def stopped(**limits):
     """A model that answers nothing until `run.gate` is set, one batch at a time."""
     run = FakeRun()
     run.gate.clear()
@@ -114,32 +114,6 @@ async def test_a_large_request_comes_back_in_order_from_many_batches():
     assert numbers(work) == work.tokens == list(range(20))
     assert run.most == 2 and scheduler.in_flight <= 1
     assert asyncio.get_running_loop().time() == math.ceil(7 / 2)
-
-
-@on_a_jumping_clock
-async def test_a_cancelled_request_leaves_the_queue():
-    run, scheduler = stopped(max_queued_tokens=40)
-    first, second, third = ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4)
-    await settle()
-    second.cancel()
-    await settle()
-    assert scheduler.queued_rows == 1
-    fourth = ask(scheduler, 5, 6)
-    run.gate.set()
-    await asyncio.gather(first, third, fourth)
-    assert run.batches == [[1], [4, 5, 6]]
-
-
-@on_a_jumping_clock
-async def test_a_deadline_ends_the_wait_and_the_place_in_the_queue():
-    run = FakeRun(seconds=10.0)
-    scheduler = Scheduler(run, Limits(max_in_flight=1))
-    slow, late = ask(scheduler, 1), ask(scheduler, 2, timeout_s=3.0)
-    with pytest.raises(TimeoutError):
-        await late
-    assert asyncio.get_running_loop().time() == 3.0 and scheduler.queued_rows == 0
-    await slow
-    assert run.batches == [[1]]
 
 
 @on_a_jumping_clock

@@ -139,7 +139,7 @@ def test_a_long_list_of_ids_does_not_make_all_others_as_long(shared_gateway):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content, words",
     [
         (b"\xff", "what this route takes"),
         (b'{"inputs": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
@@ -227,7 +227,7 @@ FAILURES = [
     ("OUT_OF_RANGE", NODE, 400, "Traceback"), ("INTERNAL", NODE, 502, "failed"), ("UNKNOWN", NODE, 502, "failed"),
     ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)", 413, TOO_LONG),
     ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (5 vs. 4)", 413, TOO_LONG),
-    ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do"),
+    ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", 429, "too much to do")
 ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_an_answer_counts_until_its_client_has_read_it(fake_server, gateway_to, 
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    "damage, words",
     [
         (lambda outputs: outputs["embedding"].tensor_shape.dim.add(size=-1), "output 'embedding' cannot be read"),
         (lambda outputs: outputs.clear(), "gave no output"),

@@ -7,14 +7,14 @@ import tensorflow as tf
 import yaml
 
 from albert_tf import AlbertConfig, AlbertEncoder
-from serving.cpu import can_run
+from serving.inference.onednn import can_run
 
 HAS_AVX512 = can_run("bfloat16")
 needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="bfloat16 products need a CPU with AVX-512")
 
 CONFIG = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
-    max_position_embeddings=16, initializer_range=0.3,
+    max_position_embeddings=16, initializer_range=0.3
 )  # fmt: skip
 TABLE = yaml.safe_load("""
 parts:
@@ -53,7 +53,7 @@ MODERN, RELATIVE, GATED, PLAN = TABLE["parts"]
 ENCODERS = TABLE["encoders"]
 
 
-def encoders_mostly_slow(*quick: str):
+def encoders_mostly_slow(*quick):
     """Parametrizes a test by the changes of every encoder, those that are not named being slow."""
     named = [
         pytest.param(changes, id=name, marks=() if name in quick else pytest.mark.slow)
@@ -65,7 +65,7 @@ def encoders_mostly_slow(*quick: str):
 encoders = encoders_mostly_slow(*ENCODERS)
 
 
-def make_keras(seed=0, **changes) -> AlbertEncoder:
+def make_keras(seed=0, **changes):
     """An encoder with no bias, scale, gate or extension at its start, where it might have no effect."""
     keras.utils.set_random_seed(seed)
     encoder = AlbertEncoder(CONFIG.replace(**{"gate_init": 0.5} | changes))
@@ -89,7 +89,7 @@ def make_batch(lengths=(9, 1, 4, 12), length=12, seed=0):
     return ids.astype("int32"), np.array(lengths, "int32"), rng.integers(0, 2, mask.shape).astype("int32"), mask
 
 
-def features(batch) -> dict[str, np.ndarray]:
+def features(batch):
     """A batch as Keras models take it."""
     ids, _, segments, mask = batch
     return {"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments}

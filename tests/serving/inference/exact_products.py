@@ -7,8 +7,6 @@ one sign among them, which saturate where anything does; "wide" without int8's l
 import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,10 +22,10 @@ _ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
 class ExactDense:
     """Computes a QuantizedDense in float32; its sums of integers are exact up to 2**24."""
 
-    def __init__(self, layer: QuantizedDense):
+    def __init__(self, layer):
         self.layer = layer
 
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
+    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None):
         bias, largest = self.layer.of_inputs(largest)
         numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
         found = tf.matmul(numbers, kernel) * (largest / 255 * self.layer.range / 127) + bias
@@ -43,7 +41,7 @@ class ExactDense:
 
 
 @contextlib.contextmanager
-def exact_products(encoder: Any) -> Iterator[None]:
+def exact_products(encoder):
     """Replaces an encoder's 8-bit products by float32 ones of the same integers, for tracing; restores them on exit."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
     layers = [
@@ -61,12 +59,12 @@ def exact_products(encoder: Any) -> Iterator[None]:
             setattr(half, name, layer)
 
 
-def widest(kernel: np.ndarray) -> np.ndarray:
+def widest(kernel):
     """Replaces `largest_pairs`: the largest weight of each unit, so that sums of two products may be too large."""
     return np.abs(kernel).max(axis=0)
 
 
-def largest_error(signed: bool, tokens: int) -> float:
+def largest_error(signed, tokens):
     rng = np.random.default_rng(tokens)
     kernel = rng.choice([-1, 1], (INPUTS, UNITS)) * rng.uniform(0.8, 1, (INPUTS, UNITS))
     kernel = kernel.astype(np.float32)

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
+from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.exit_rules import leave, movements
 from serving.inference import ExitRule, InferenceOptions, make_encoder, rows
+from tests.refusals import refused
 from tests.serving.inference.encoders import features, make_batch, make_keras, needs_avx512
-from tfrecords.base.errors import UserError
 
 MODELS = {
     "classification": lambda encoder, **exits: AlbertClassifier(encoder, 3, **exits),
@@ -63,14 +64,14 @@ def require_keras_answers(model, rule, batch, found):
         states, mask = model(features(batch))["hidden_states"], batch[3]
         expected = leave(rule, states[1:], movements(rule, states, mask), mask, thresholds)
         answers, pooled = found["sequence_output"], model.pooler(expected["logits"][:, 0])
-        np.testing.assert_allclose(found["pooled_output"], pooled, atol=1e-5)
+        assert_allclose(found["pooled_output"], pooled, atol=1e-5)
     else:
         expected, answers = model.answer_early(features(batch), thresholds, rule.name, rule.tolerance), found["logits"]
     steps = np.asarray(expected["steps"]).tolist()
     assert len(set(steps)) > 1, "this test needs rows that leave at different steps"
     assert found["steps"].numpy().tolist() == steps
     of_tokens = batch[3][..., None] if rule.by_token else 1
-    np.testing.assert_allclose(answers, np.asarray(expected["logits"]) * of_tokens, atol=1e-5)
+    assert_allclose(answers, np.asarray(expected["logits"]) * of_tokens, atol=1e-5)
 
 
 LEAVING = yaml.safe_load("""
@@ -88,7 +89,7 @@ LEAVING = yaml.safe_load("""
 """)
 
 
-@pytest.mark.parametrize(("kind", "name", "changes"), LEAVING)
+@pytest.mark.parametrize("kind, name, changes", LEAVING)
 def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, name, changes, monkeypatch):
     """Each by its own threshold, whether decided rows are computed on as long as can be, or are taken out at once."""
     rule, model, batch = ExitRule(kind, name, tolerance=0.5), make_model(kind, **changes), make_batch(LENGTHS)
@@ -107,13 +108,13 @@ def test_a_graph_lets_rows_leave():
 
 
 @pytest.mark.parametrize(
-    ("compute", "name"), [pytest.param("bfloat16", "confidence", marks=needs_avx512), ("int8", "movement")]
+    "compute, name", [pytest.param("bfloat16", "confidence", marks=needs_avx512), ("int8", "movement")]
 )
 def test_fewer_bits_exit_too(compute, name, products_anywhere):
     model, batch, rule = make_model("classification", num_hidden_layers=4), make_batch(), ExitRule(name=name)
     found = run(model, rule, batch, [rule.never] * 4, InferenceOptions(compute))
     assert found["steps"].numpy().tolist() == [4] * 4
-    np.testing.assert_allclose(found["logits"], model(features(batch)), atol=0.5)
+    assert_allclose(found["logits"], model(features(batch)), atol=0.5)
 
 
 def test_rows_leave_only_when_that_pays(monkeypatch):
@@ -139,10 +140,10 @@ REFUSED = yaml.safe_load(r"""
 """)
 
 
-@pytest.mark.parametrize(("changes", "heads", "rule", "message"), REFUSED)
+@pytest.mark.parametrize("changes, heads, rule, message", REFUSED)
 def test_what_cannot_exit_early_is_refused(changes, heads, rule, message):
     ids, lengths, _, _ = make_batch()
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         make_encoder(make_keras(**changes)).early_exit(
             ids, lengths, None, [None] * heads, np.zeros(4, "float32"), ExitRule(**rule)
         )

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.rows import FlatBatch
-from serving.inference.tables import SIZES, make_tables, round_up
+from serving.inference.rows import SIZES, FlatBatch, make_tables, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
     GATED,
@@ -42,7 +42,7 @@ def test_rows_of_all_lengths_have_the_keras_encoders_numbers(lengths, seed):
 
 
 @pytest.mark.parametrize(
-    ("changes", "longest", "lengths"),
+    "changes, longest, lengths",
     [(MODERN | GATED | {"max_position_embeddings": 4}, None, (70,)), (RELATIVE, 9, (9, 2, 9)), (RELATIVE, 9, (9,))],
 )
 def test_the_longest_row_is_longer_than_a_table_or_of_any_length(changes, longest, lengths):
@@ -71,7 +71,7 @@ def test_a_row_without_tokens_counts_its_first():
         twin = make_encoder(make_keras(**changes))
         none, one = (both(twin)(*make_batch((4, 1), 4)[:1], np.array([4, count], "int32")) for count in (0, 1))
         for name, values in none.items():
-            np.testing.assert_allclose(values, one[name], atol=1e-6, err_msg=name)
+            assert_allclose(values, one[name], atol=1e-6, err_msg=name)
 
 
 def test_without_segments_all_are_the_first():
@@ -82,7 +82,7 @@ def test_without_segments_all_are_the_first():
                 twin(ids[rows], lengths[rows], *more)["pooled_output"].numpy()
                 for more in ([], [0 * segments[rows]], [segments[rows]])
             )
-            np.testing.assert_allclose(found, zeros, atol=1e-6)
+            assert_allclose(found, zeros, atol=1e-6)
             assert np.abs(found - given).max() > 1e-3
 
 
@@ -95,7 +95,7 @@ def test_pooled_answers_compute_the_last_step_for_one_token_a_row():
     assert counts == [28, 28, 28, 4]
 
 
-@pytest.mark.parametrize(("halting", "gate"), [("act", 0.6), ("act", 0.0), ("act_t2t", 0.6), ("act_t2t", 1.0)])
+@pytest.mark.parametrize("halting, gate", [("act", 0.6), ("act", 0.0), ("act_t2t", 0.6), ("act_t2t", 1.0)])
 def test_tokens_halt_where_they_do_in_keras(halting, gate):
     encoder, batch = make_keras(halting=halting, num_hidden_layers=6), make_batch()
     mask = batch[3]
@@ -125,7 +125,7 @@ def test_ranges_of_8_bits_are_of_what_every_step_reads():
     twin = make_encoder(encoder, InferenceOptions("int8"), batch[:2])
     states = encoder(features(batch) | {"segment_ids": 0 * batch[2]})["hidden_states"][:-1]
     largest = [np.abs(np.asarray(state)[batch[3]]).max() for state in states]
-    np.testing.assert_allclose(twin.attentions[0].ranges[:, 0], largest, rtol=1e-4)
+    assert_allclose(twin.attentions[0].ranges[:, 0], largest, rtol=1e-4)
 
 
 def test_kernels_are_of_few_sizes():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from serving.inference import InferenceOptions, make_encoder
 from tests.serving.inference.encoders import compiled, features, make_batch, make_keras, needs_avx512
@@ -18,12 +19,12 @@ def make_solving(solver):
     """Its weights are small enough to have a fixed point."""
     return make_keras(**{
         "num_hidden_layers": 6, "depth_plan": "1+1x4+1", "initializer_range": 0.06, "gate_init": 1.0,
-        "equilibrium_solver": "anderson", "equilibrium_tolerance": 1e-4, "equilibrium_max_steps": 60,
+        "equilibrium_solver": "anderson", "equilibrium_tolerance": 1e-4, "equilibrium_max_steps": 60
     } | SOLVERS[solver])  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("solver", "graph", "apart"),
+    "solver, graph, apart",
     # As many steps as configured make the same numbers, and until it has converged one may make another step.
     [("anderson", True, 0.5), ("fixed point", False, 0.5), ("4 steps", False, 1e-3)],
 )
@@ -32,8 +33,8 @@ def test_the_model_and_its_export_come_to_the_same_point(solver, graph, apart):
     twin, expected = make_encoder(encoder), encoder(features(BATCH))
     found = (compiled(twin) if graph else twin)(*BATCH[:3])
     for name, places in (("sequence_output", BATCH[3]), ("pooled_output", ...)):
-        np.testing.assert_allclose(found[name].numpy()[places], np.asarray(expected[name])[places], atol=2e-3)
-    np.testing.assert_allclose(found["residual"], expected["residual"], rtol=apart, atol=2e-5 * apart)
+        assert_allclose(found[name].numpy()[places], np.asarray(expected[name])[places], atol=2e-3)
+    assert_allclose(found["residual"], expected["residual"], rtol=apart, atol=2e-5 * apart)
     assert np.abs(found["steps"].numpy() - np.asarray(expected["steps"])).max() <= 2
 
 

@@ -1,7 +1,6 @@
 """Exports run any extension: by its own mathematics, or by other mathematics that has the same numbers."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,11 +29,11 @@ class Nearness(extension.Extension):
     name = "nearness"
     ponder_cost: float = 0.01
 
-    def rows(self, rows: Any, features: dict, weights: Any) -> Any:
+    def rows(self, rows, features, weights):
         rows.add_feature("positions", rows.token_positions())
         return rows
 
-    def attention(self, attention: Any, weights: Any) -> Any:
+    def attention(self, attention, weights):
         def score(attention, query, key, pairs, step):
             of_queries, of_keys = (ops.cast(one, query.dtype) for one in pairs.features["positions"])
             distances = ops.abs(of_queries[:, None, :, None] - of_keys[:, None, None, :])
@@ -58,7 +57,7 @@ def test_an_extension_without_a_file_here_is_exported(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "compute"),
+    "name, compute",
     [
         ("plan, low rank", "float32"),
         ("low rank, gated", "int8"),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
+from tests.refusals import refused
 from tests.serving.inference.encoders import (
     CONFIG,
     HAS_AVX512,
@@ -19,14 +19,13 @@ from tests.serving.inference.encoders import (
     needs_avx512,
     require_near,
 )
-from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import bfloat16_flags
 
 AVX512 = "avx512f avx512bw avx512vl avx512dq"
 
 
 @pytest.mark.parametrize(
-    ("compute", "changes"),
+    "compute, changes",
     [
         pytest.param("bfloat16", {"step_signal": "sinusoid", "norm": "rms_norm"}, marks=needs_avx512),
         ("int8", MODERN | {"norm": "layer_norm"}),
@@ -103,7 +102,7 @@ def without(hidden):
 
 
 @pytest.mark.parametrize(
-    ("compute", "changes", "replaced", "by", "message"),
+    "compute, changes, replaced, by, message",
     [
         ("int8", {"hidden_act": "silu"}, None, None, "int8 knows the hidden_act gelu, gelu_erf, relu; .* has 'silu'"),
         ("int8", {}, "onednn.batch_matmul", lambda a, b, transpose_b=False: a, "a kernel .* gives other numbers"),
@@ -114,7 +113,7 @@ def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, repla
     if replaced:
         monkeypatch.setattr(f"serving.inference.{replaced}", by)
     encoder = make_keras(num_hidden_layers=1, **changes)
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         make_encoder(encoder, InferenceOptions(compute))
     if by is not None:
         # It may run where it is served.
@@ -122,7 +121,7 @@ def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, repla
 
 
 @pytest.mark.parametrize(
-    ("compute", "name"),
+    "compute, name",
     [
         ("int8", "_QuantizedMatMul"),
         ("int8", "_MklBatchMatMulV2"),
@@ -131,17 +130,17 @@ def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, repla
 )
 def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compute, name, monkeypatch):
     monkeypatch.setattr(onednn.op_def_library, "apply_op", without(name))
-    with pytest.raises(UserError, match=f"{compute} cannot run here: this TensorFlow has not the kernel {name}; .*32$"):
+    with refused(f"{compute} cannot run here: this TensorFlow has not the kernel {name}; .*32$"):
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute))
 
 
 def test_an_unknown_compute_is_refused():
-    with pytest.raises(UserError, match="compute 'none' is none of float32, bfloat16, int8, auto"):
+    with refused("compute 'none' is none of float32, bfloat16, int8, auto"):
         InferenceOptions("none")
 
 
 @pytest.mark.parametrize(
-    ("flags", "runs"),
+    "flags, runs",
     [
         ("avx2", ["float32", "int8"]),
         (AVX512, ["float32", "bfloat16", "int8"]),
@@ -152,7 +151,7 @@ def test_an_unknown_compute_is_refused():
 def test_what_a_cpu_runs_goes_by_its_flags(flags, runs, tmp_path):
     info = tmp_path / "cpuinfo"
     info.write_text(f"processor : 0\nflags : fpu {flags}\n")
-    assert [one for one in ("float32", "bfloat16", "int8") if cpu.can_run(one, info)] == runs
+    assert [one for one in ("float32", "bfloat16", "int8") if onednn.can_run(one, info)] == runs
     assert bool(bfloat16_flags(info)) is ("bf16" in flags) and not bfloat16_flags(tmp_path / "none")
 
 

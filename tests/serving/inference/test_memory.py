@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from serving.inference import InferenceOptions, make_encoder
 from tests.serving.inference.encoders import CONFIG, PLAN, RELATIVE, compiled, make_batch, make_keras
@@ -41,12 +42,12 @@ def test_rows_in_order_are_those_of_keras(changes):
         expected = encoder(features)
         found, memory = encode(ids, np.ones_like(ids), segments, *kept), expected["memory"]
         for output in ("sequence_output", "pooled_output"):
-            np.testing.assert_allclose(found[output], expected[output], atol=1e-5)
+            assert_allclose(found[output], expected[output], atol=1e-5)
         kept = found["memory"], found["memory_lengths"]
         there = memory.shape[2]
         assert kept[1].numpy().tolist() == [there] * 4 and kept[0].shape[2] == changes["memory_length"]
         assert not kept[0][:, :, :-there].numpy().any()
-        np.testing.assert_allclose(kept[0][:, :, -there:], np.swapaxes(memory, 0, 1), atol=1e-5)
+        assert_allclose(kept[0][:, :, -there:], np.swapaxes(memory, 0, 1), atol=1e-5)
     assert there == changes["memory_length"]
 
 

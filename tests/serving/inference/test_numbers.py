@@ -73,7 +73,7 @@ FEWER_BITS = [
 ]
 
 
-@pytest.mark.parametrize(("compute", "name"), FEWER_BITS)
+@pytest.mark.parametrize("compute, name", FEWER_BITS)
 def test_fewer_bits_are_near_the_keras_encoder(compute, name, products_anywhere):
     encoder, batch = make_keras(**ENCODERS[name]), make_batch()
     expected, mask = encoder(features(batch)), batch[3]

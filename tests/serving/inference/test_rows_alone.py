@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from serving.inference import InferenceOptions, make_encoder
 from tests.serving.inference.encoders import HAS_AVX512, MODERN, RELATIVE, compiled, make_keras, needs_avx512
@@ -20,22 +21,19 @@ KINDS = {
 }
 
 
-def spoil(encoder, piece: int, value: float) -> None:
+def spoil(encoder, piece, value):
     table = encoder.embeddings.word_embeddings
     table.assign(tf.tensor_scatter_nd_update(table, [[piece]], [[value] * table.shape[1]]))
 
 
-def answer(encoder, rows: list[list[int]]) -> np.ndarray:
+def answer(encoder, rows):
     """The vectors of each row's first three tokens."""
     longest = max(map(len, rows))
     ids = np.array([row + [PADDING] * (longest - len(row)) for row in rows], "int32")
     return encoder(ids, np.array([len(row) for row in rows], "int32"))["sequence_output"].numpy()[:, :3]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [*((kind, np.nan) for kind in KINDS), ("plain", 1e20)],
-)
+@pytest.mark.parametrize("kind, value", [*((kind, np.nan) for kind in KINDS), ("plain", 1e20)])
 def test_a_spoilt_row_or_padding_spoils_no_other(kind, value):
     keras_encoder = make_keras(**ONE_LAYER | KINDS[kind])
     whole = answer(make_encoder(keras_encoder), ROWS)
@@ -45,7 +43,7 @@ def test_a_spoilt_row_or_padding_spoils_no_other(kind, value):
     # Shorter, as long, and longer rows, before it and after it.
     found = answer(encoder, [*ROWS[:2], [5, SPOILT, 6, 7], [SPOILT] * 9, *ROWS[2:]])
     # Without AVX-512, float32 products of other numbers of rows round otherwise.
-    np.testing.assert_allclose(np.delete(found, (2, 3), axis=0), whole, rtol=0, atol=0 if HAS_AVX512 else 2e-5)
+    assert_allclose(np.delete(found, (2, 3), axis=0), whole, rtol=0, atol=0 if HAS_AVX512 else 2e-5)
 
 
 ROWS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [20, 21, 22, 23], [30, 31, 32, 33, 34]]
@@ -58,7 +56,7 @@ def test_other_arithmetics_spoil_no_other_row_either(compute, in_graphs):
     encoder = compiled(make_encoder(keras_encoder, InferenceOptions(compute)), [None, None], [None])
     whole, found = answer(encoder, ROWS), answer(encoder, [ROWS[0], [5, SPOILT, 6, 7], *ROWS[1:]])
     assert np.isfinite(whole).all()
-    np.testing.assert_array_equal(np.delete(found, 1, axis=0), whole)
+    assert_array_equal(np.delete(found, 1, axis=0), whole)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,4 +68,4 @@ def test_masks_stop_scores_of_any_size(kind):
     encoder = make_encoder(keras_encoder)
     together = answer(encoder, ROWS)
     alone = np.concatenate([answer(encoder, [row]) for row in ROWS])
-    np.testing.assert_allclose(together, alone, atol=2e-5)
+    assert_allclose(together, alone, atol=2e-5)

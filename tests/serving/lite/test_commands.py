@@ -16,12 +16,12 @@ from serving.lite.__main__ import main as ask
 from serving.litert import evaluate, search
 from serving.score.job import score
 from serving.score.models import ModelSource
+from tests.refusals import refused
 from tfrecords.base import script
-from tfrecords.base.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("command", "flag", "module"),
+    "command, flag, module",
     [
         ("ask", "--folder=", "serving.lite.__main__"),
         ("search", "--model=", "serving.litert.search"),
@@ -62,7 +62,7 @@ def test_an_index_belongs_to_what_made_its_vectors(vectors, both, tmp_path, caps
     expected = loaded.index(["the cat sat", "paris is a capital", "the river runs"]).search("where is paris", 1)
     assert capsys.readouterr().out.splitlines()[-1].endswith(expected[0].text)
     for other in (loaded, both("embedder", compute="int8")[1], both("embedder")[1]):
-        with pytest.raises(UserError, match="ask with that model, or build the index anew"):
+        with refused("ask with that model, or build the index anew"):
             open_index(index, other)
 
 
@@ -75,7 +75,7 @@ def test_a_table_is_evaluated_as_with_the_loaded_model(both, tmp_path, capsys):
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     right = [found["label"] == label for found, (_, label) in zip(loaded.predict([text for text, _ in rows]), rows)]
     assert report["metrics"]["accuracy"] == np.mean(right)
-    with pytest.raises(UserError, match="--depth=1 is not for a LiteRT version"):
+    with refused("--depth=1 is not for a LiteRT version"):
         evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), depth=1))
 
 

@@ -13,6 +13,7 @@ from serving.lite import LiteModel, description
 from serving.lite.interpreters import Interpreters
 from serving.litert import agreement
 from tests.column import Column
+from tests.refusals import refused
 from tfrecords.base.errors import UserError
 
 CONTEXT = (
@@ -51,7 +52,7 @@ PAIRS = LABELS | {"inputs": ["one", "two"]}
 
 
 @pytest.mark.parametrize(
-    ("head", "family", "task", "columns"),
+    "head, family, task, columns",
     [
         ("classifier", "albert", LABELS, (WORDS,)),
         ("classifier", "roberta", PAIRS, (WORDS, [*WORDS[1:], "the " * 60])),
@@ -84,7 +85,7 @@ def test_predictions_are_those_of_the_loaded_model(both, head, family, task, col
     for texts in wrong:
         assert_alike(*(outcome(lambda: model.predict(*texts)) for model in (loaded, lite)))  # noqa: B023
     for batch_size in (0, "3", 1.5):
-        with pytest.raises(UserError, match="batch_size"):
+        with refused("batch_size"):
             lite.predict(*columns, batch_size=batch_size)
     assert_alike(outcome(lambda: loaded.encode(columns[0][:1])), outcome(lambda: lite.encode(columns[0][:1])))
 
@@ -256,14 +257,14 @@ class TestVersions:
         def change(values):
             values["trials"][1]["outputs"]["embedding"][0] += 0.1
 
-        with pytest.raises(UserError, match="this CPU or this version of ai-edge-litert answers otherwise"):
+        with refused("this CPU or this version of ai-edge-litert answers otherwise"):
             LiteModel(copied(change))
 
     def test_other_trial_ids_are_refused(self, copied):
         def change(values):
             values["trials"][1]["inputs"]["input_ids"][1] = 7
 
-        with pytest.raises(UserError, match="splits 'Café 2,000 \\(two\\)' otherwise"):
+        with refused("splits 'Café 2,000 \\(two\\)' otherwise"):
             LiteModel(copied(change))
 
     def test_a_file_that_changes_under_an_open_model(self, copied):
@@ -273,7 +274,7 @@ class TestVersions:
         os.truncate(path, 1000)
         assert np.array_equal(lite.encode("the cat sat"), before)
         assert lite.encode(["the", "a cat", "a cat sat on the river"]).shape == (3, 16)
-        with pytest.raises(UserError, match="SHA-256"):
+        with refused("SHA-256"):
             LiteModel(lite.folder)
 
     def test_the_newest_version_of_a_folder_is_opened(self, vectors):
@@ -281,13 +282,13 @@ class TestVersions:
 
     def test_a_folder_without_a_version_is_refused(self, tmp_path):
         for folder in (tmp_path, tmp_path / "absent"):
-            with pytest.raises(UserError, match=r"litert\.json"):
+            with refused(r"litert\.json"):
                 LiteModel(folder)
 
     def test_numbers_that_are_not_finite_are_refused(self, vectors, monkeypatch):
         _, lite = vectors
         monkeypatch.setattr("serving.lite.interpreters.np.isfinite", lambda values: np.zeros(1, bool))
-        with pytest.raises(UserError, match="embedding holds NaN or infinity"):
+        with refused("embedding holds NaN or infinity"):
             lite.encode("a")
 
 
@@ -295,8 +296,8 @@ class TestVersions:
     "made",
     [
         ("classifier", "albert", LABELS), ("regressor",), ("token classifier", "roberta"), ("embedder",),
-        ("spans", "albert", {"null_threshold": 0.5}), ("multiple choice",), ("pretrainer",),
-    ],
+        ("spans", "albert", {"null_threshold": 0.5}), ("multiple choice",), ("pretrainer",)
+    ]
 )  # fmt: skip
 def test_eight_bits_are_judged_for_each_kind_of_answer(both, monkeypatch, made):
     loaded, model = both(*made)

@@ -45,7 +45,7 @@ def test_words(framers, sizes):
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 9, 23, 60])
-@pytest.mark.parametrize(("length", "stride", "asked"), [(12, 3, 2), (12, 128, 9), (20, 5, 0), (20, 4, 30)])
+@pytest.mark.parametrize("length, stride, asked", [(12, 3, 2), (12, 128, 9), (20, 5, 0), (20, 4, 30)])
 def test_windows(framers, size, length, stride, asked):
     ours, lite = framers(length)
     question, context = (np.arange(7, 7 + count, dtype=np.int32) for count in (asked, size))

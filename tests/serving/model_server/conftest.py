@@ -8,10 +8,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +31,7 @@ from tests.serving.model_server.models import export_half_plus_two, export_held,
 class RunningServer:
     """A ModelServer in this process, with a gRPC channel and an HTTP connection to it."""
 
-    def __init__(self, options: ServerOptions):
+    def __init__(self, options):
         self.options = options
         self.server = ModelServer(options)
         try:
@@ -46,7 +44,7 @@ class RunningServer:
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
-    def predict(self, *values: float, model: str = "default", shape: tuple[int, ...] | None = None, timeout=60, **spec):
+    def predict(self, *values, model="default", shape=None, timeout=60, **spec):
         """y of half_plus_two for x = values."""
         x = tf.make_tensor_proto(values, tf.float32, shape or (len(values), 1))
         request = predict_request(model, x=x)
@@ -56,7 +54,7 @@ class RunningServer:
             request.model_spec.version_label = spec["label"]
         return list(self.predictions.Predict(request, timeout).outputs["y"].float_val)
 
-    def http(self, verb: str, path: str, body: bytes | str | dict | None = None, headers: dict | None = None):
+    def http(self, verb, path, body=None, headers=None):
         """(status, parsed JSON or raw bytes, headers)."""
         connection = http.client.HTTPConnection("127.0.0.1", self.options.rest_api_port, timeout=30)
         if isinstance(body, dict):
@@ -70,12 +68,12 @@ class RunningServer:
             content = json.loads(content.decode("utf-8", "surrogateescape"))
         return response.status, content, response.headers
 
-    def stop(self) -> None:
+    def stop(self):
         self.channel.close()
         self.server.stop(grace=10)
 
 
-def start(**options) -> RunningServer:
+def start(**options):
     """Flags as keywords; ports are chosen, polling is quick, nothing is retried unless said otherwise."""
     defaults = {
         "port": free_port(),
@@ -100,25 +98,25 @@ def no_collection_at_every_unload():
 
 
 @pytest.fixture(scope="session")
-def half_plus_two(made_once) -> Path:
+def half_plus_two(made_once):
     """Base path with the one version 123. Read only."""
     return made_once("half_plus_two", lambda folder: export_half_plus_two(folder / "00000123"))
 
 
 @pytest.fixture(scope="session")
-def zoo(made_once) -> Path:
+def zoo(made_once):
     """Base path of `export_zoo`. Read only."""
     return made_once("zoo", lambda folder: export_zoo(folder / "1"))
 
 
 @pytest.fixture(scope="session")
-def held(made_once) -> Path:
+def held(made_once):
     """Base path of `export_held`. Read only."""
     return made_once("held", lambda folder: export_held(folder / "1"))
 
 
 @pytest.fixture(scope="session")
-def server(half_plus_two, zoo, tmp_path_factory) -> Iterator[RunningServer]:
+def server(half_plus_two, zoo, tmp_path_factory):
     """The server of the contract of requests: half_plus_two as `default`, and the zoo. Nothing may change it."""
     file = tmp_path_factory.mktemp("server") / "models.config"
     file.write_text(config_text(default=half_plus_two, zoo=zoo))
@@ -128,11 +126,11 @@ def server(half_plus_two, zoo, tmp_path_factory) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def start_server(half_plus_two) -> Iterator[Callable[..., RunningServer]]:
+def start_server(half_plus_two):
     """Starts servers with the given flags, of half_plus_two unless they say otherwise; stops them after the test."""
     with contextlib.ExitStack() as stack:
 
-        def start_and_remember(**options) -> RunningServer:
+        def start_and_remember(**options):
             files = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
             named = {"model_base_path", "model_config_file"} & files.keys()
             running = start(**({} if named else {"model_base_path": str(half_plus_two)}) | files)
@@ -142,20 +140,20 @@ def start_server(half_plus_two) -> Iterator[Callable[..., RunningServer]]:
         yield start_and_remember
 
 
-def status_of(function: Callable, *arguments, **keywords) -> str:
+def status_of(function, *arguments, **keywords):
     """The status and the sentence of a call that must fail: "NOT_FOUND: Servable not found for ..."."""
     with pytest.raises(grpc.RpcError) as caught:
         function(*arguments, **keywords)
     return f"{caught.value.code().name}: {caught.value.details()}"
 
 
-def config_text(**base_paths: Path) -> str:
+def config_text(**base_paths):
     """A model config file."""
     entry = 'config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}'
     return "model_config_list {" + " ".join(entry.format(*pair) for pair in base_paths.items()) + "}"
 
 
-def predict_request(model: str = "default", signature: str = "", **inputs) -> predict_pb2.PredictRequest:
+def predict_request(model="default", signature="", **inputs):
     """inputs: what tf.make_tensor_proto takes, or a TensorProto."""
     result = predict_pb2.PredictRequest()
     result.model_spec.name = model
@@ -166,7 +164,7 @@ def predict_request(model: str = "default", signature: str = "", **inputs) -> pr
     return result
 
 
-def post(rest_port: int, path: str, body: bytes | str) -> tuple[int, bytes]:
+def post(rest_port, path, body):
     """The status and the body of the answer."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", rest_port, timeout=60)) as connection:
         connection.request("POST", path, body)
@@ -177,38 +175,38 @@ def post(rest_port: int, path: str, body: bytes | str) -> tuple[int, bytes]:
 class Process:
     """The command, `python -m serving.model_server`, in a process of its own."""
 
-    def __init__(self, pid: int, ending: Future):
+    def __init__(self, pid, ending):
         self.pid = pid
         self._ending = ending
 
-    def wrote(self, text: str) -> bool:
+    def wrote(self, text):
         """Whether it has written that to standard error by now."""
         errors = os.readlink(f"/proc/{self.pid}/fd/2")
         return errors.endswith("/stderr") and text in Path(errors).read_text()
 
-    def runs(self) -> bool:
+    def runs(self):
         return not self._ending.done()
 
-    def wait(self) -> subprocess.CompletedProcess:
+    def wait(self):
         """Its output, once it has ended; it is ended after two minutes, and the test fails."""
         try:
             return self._ending.result(120)
         finally:
             self.kill()
 
-    def kill(self) -> None:
+    def kill(self):
         if self.runs():
             os.kill(self.pid, signal.SIGKILL)
             self._ending.result()
 
 
 @pytest.fixture(scope="module")
-def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
+def launch(run_module, command_runners):
     """Starts the command with these arguments, without importing TensorFlow again; one process at a time."""
     runner = command_runners(without_tensorflow=False)
     children, processes = Path(f"/proc/{runner.pid}/task/{runner.pid}/children"), []
 
-    def start_process(*arguments) -> Process:
+    def start_process(*arguments):
         for process in processes:
             process.kill()
         ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=240)
@@ -225,15 +223,15 @@ def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
 class Held:
     """A run of `export_held`, from the moment when it has begun; `finish` lets it end."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         self.folder = folder
         for name in ("begun", "finish"):
             os.mkfifo(folder / name)
 
-    def wait_until_it_runs(self) -> None:
+    def wait_until_it_runs(self):
         (self.folder / "begun").read_text()
 
-    def finish(self) -> None:
+    def finish(self):
         """Once, however often it is called."""
         if (pipe := self.folder / "finish").exists():
             pipe.read_text()
@@ -241,12 +239,12 @@ class Held:
 
 
 @pytest.fixture
-def held_run(tmp_path) -> Held:
+def held_run(tmp_path):
     """Its folder is the text to send."""
     return Held(tmp_path)
 
 
-def sockets(port: int, state: str) -> list[tuple[str, str]]:
+def sockets(port, state):
     """Local IPv4 address and hexadecimal remote end of this machine's sockets at a port, from the kernel's tables."""
     lines = (Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()).splitlines()
     found = [
@@ -259,16 +257,16 @@ def sockets(port: int, state: str) -> list[tuple[str, str]]:
 ESTABLISHED, LISTENING = "01", "0A"
 
 
-def is_refused(port: int) -> bool:
+def is_refused(port):
     """Whether nothing listens on a port of this machine."""
     return not sockets(port, LISTENING)
 
 
 @pytest.fixture(scope="session")
-def counted() -> Callable[..., float]:
+def counted():
     """counted("request_count", model_name="m", status="OK"): the figure on the metrics page, 0 where there is none."""
 
-    def read(name: str, **labels: str) -> float:
+    def read(name, **labels):
         families = text_string_to_metric_families(telemetry.exposition())
         samples = [sample for family in families for sample in family.samples]
         # The parser gives counters the suffix that they do not have.
@@ -278,7 +276,7 @@ def counted() -> Callable[..., float]:
     return read
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+def wait_for(condition, seconds=60.0):
     """Whether the condition comes true; a call that fails says that it has not yet."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

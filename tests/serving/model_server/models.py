@@ -1,8 +1,5 @@
 """Tiny SavedModels, written on the spot."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -14,7 +11,7 @@ DTYPES = (
 )
 
 
-def export_half_plus_two(folder: Path, bias: float = 2.0) -> Path:
+def export_half_plus_two(folder, bias=2.0):
     """y = x / 2 + bias as TF Serving's own test model has it: predict, classify and regress signatures.
 
     Examples carry x (float, scalar) and x2 (float, default 0); regress_x2_to_y reads x2.
@@ -45,7 +42,7 @@ def export_half_plus_two(folder: Path, bias: float = 2.0) -> Path:
     return folder
 
 
-def export_function(folder: Path, **signatures: tf.types.experimental.GenericFunction) -> Path:
+def export_function(folder, **signatures):
     """A TF2 SavedModel of tf.functions with input signatures."""
     module = tf.Module()
     module.functions = list(signatures.values())
@@ -53,7 +50,7 @@ def export_function(folder: Path, **signatures: tf.types.experimental.GenericFun
     return folder
 
 
-def edited(version: Path, edit: Callable) -> Path:
+def edited(version, edit):
     """The version after edit(its meta graph) has changed what the file says."""
     file = version / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
@@ -62,18 +59,18 @@ def edited(version: Path, edit: Callable) -> Path:
     return version
 
 
-def signature(*specs, **named) -> Callable:
+def signature(*specs, **named):
     """tf.function with these inputs: a TensorSpec each, or its (shape, dtype) by its name."""
     return tf.function(input_signature=[*specs, *(tf.TensorSpec(*spec, name) for name, spec in named.items())])
 
 
-def export_zoo(folder: Path) -> Path:
+def export_zoo(folder):
     """A signature for each kind of request that the contract of requests has a row for."""
 
-    def identity(dtype: str) -> tf.types.experimental.GenericFunction:
+    def identity(dtype):
         return signature(x=(None, tf.as_dtype(dtype)))(lambda x: {"y": tf.identity(x)})
 
-    def halved(name: str, feature: str, bias: float) -> tf.types.experimental.GenericFunction:
+    def halved(name, feature, bias):
         """As tf.saved_model.save writes those of half_plus_two: the method is predict, the input its own."""
         read = {feature: tf.io.FixedLenFeature([1], tf.float32, 0.0)}
         return signature(inputs=([None], tf.string))(
@@ -104,13 +101,13 @@ def export_zoo(folder: Path) -> Path:
     }
     export_function(folder, **signatures)
 
-    def set_default(graph) -> None:
+    def set_default(graph):
         graph.signature_def["add"].defaults["q"].CopyFrom(tf.make_tensor_proto(10.0))
 
     return edited(folder, set_default)
 
 
-def export_held(folder: Path) -> Path:
+def export_held(folder):
     """Runs that end when a test says so, without a clock and without work for the processor.
 
     serving_default writes into the named pipes `begun` and `finish` of the folder that its text names: reading the one

@@ -11,9 +11,7 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.model_server import batch_scheduler
-from serving.model_server.batch_scheduler import BatchScheduler
-from serving.model_server.batching import BatchingOptions, BatchingRunner
+from serving.model_server.batching import BatchingOptions, BatchingRunner, BatchScheduler
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import BatchingParameters
 from tests.serving.model_server.conftest import wait_for
@@ -26,7 +24,7 @@ EIGHT = "max_batch_size { value: 8 } "
 class Batched:
     """Batching in front of what stands for a session: y = 2x, or what `answer` makes of the merged inputs."""
 
-    def __init__(self, parameters: str = "", answer=lambda feeds: [feeds["x"] * 2], threads: int = 1):
+    def __init__(self, parameters="", answer=lambda feeds: [feeds["x"] * 2], threads=1):
         self.runs, self.answer, self.scheduler = [], answer, BatchScheduler(threads)
         self.signatures, self.close = {}, None
         self._gate, self._entered = threading.Event(), threading.Semaphore(0)
@@ -60,7 +58,7 @@ class Batched:
             blocker.result()
             return [future.exception() or future.result()[0].tolist() for future in futures]
 
-    def _waiting(self) -> int:
+    def _waiting(self):
         return sum(len(batch.tasks) for queue in self.batching._queues.values() for batch in queue._batches)
 
     def before_the_run(self):
@@ -84,7 +82,7 @@ JOINED = yaml.safe_load("""
 """)
 
 
-@pytest.mark.parametrize(("parameters", "requests", "batches"), JOINED)
+@pytest.mark.parametrize("parameters, requests, batches", JOINED)
 def test_requests_are_joined_padded_and_cut_apart(parameters, requests, batches):
     batched = Batched(parameters)
     results = batched.ask(*((x(*values),) for values in requests))
@@ -110,7 +108,7 @@ def test_a_full_queue_is_unavailable():
     assert [str(result) for result in batched.ask((x(1),), (x(2),), (x(3),))] == [
         "[[2.0]]", "[[4.0]]",
         "UNAVAILABLE: The batch scheduling queue to which this task was submitted is full; "
-        "currently 2 batches enqueued and max_enqueued_batches is 2",
+        "currently 2 batches enqueued and max_enqueued_batches is 2"
     ]  # fmt: skip
 
 
@@ -126,14 +124,14 @@ batch_timeout_micros { value: -1 } | batch_timeout_micros must be non-negative; 
 )
 
 
-@pytest.mark.parametrize(("parameters", "message"), [line.split(" | ") for line in SIZES.strip().splitlines()])
+@pytest.mark.parametrize("parameters, message", [line.split(" | ") for line in SIZES.strip().splitlines()])
 def test_sizes_that_cannot_be_met(parameters, message):
     with pytest.raises(StatusError, match=message):
         Batched(parameters)
 
 
 @pytest.mark.parametrize(
-    ("feeds", "output", "status"),
+    "feeds, output, status",
     [
         (x(1, 2, 3, 4), None, "INVALID_ARGUMENT: Task size 4 is larger than maximum input batch size 3"),
         ({}, None, "INVALID_ARGUMENT: Batching Run() must have at least one input tensor"),
@@ -143,8 +141,8 @@ def test_sizes_that_cannot_be_met(parameters, message):
          "INVALID_ARGUMENT: Batching Run() input tensors must have equal 0th-dimension size"),
         (x(1), np.float32(1), "FAILED_PRECONDITION: Batched output tensor has 0 dimensions"),
         (x(1), np.zeros(5), "FAILED_PRECONDITION: Batched output tensor's 0th dimension does not equal the sum of the "
-         "0th dimension sizes of the input tensors"),
-    ],
+         "0th dimension sizes of the input tensors")
+    ]
 )  # fmt: skip
 def test_inputs_and_outputs_that_cannot_be_batched(feeds, output, status):
     with pytest.raises(StatusError) as caught:
@@ -172,7 +170,7 @@ def test_other_outputs_dtypes_and_ranks_never_share_a_batch():
     kinds = [(x(1), ["a"]), (x(1), ["b"]), (x(1), ["b"]), ({"x": np.zeros((1, 1), np.int64)}, ["b"])]
     batched.ask(*kinds, ({"x": np.zeros((1, 1, 1))}, ["b"]))
     assert sorted((fetches, feeds["x"].shape) for feeds, fetches, _ in batched.runs) == [
-        (["a"], (1, 1)), (["b"], (1, 1)), (["b"], (1, 1, 1)), (["b"], (2, 1)),
+        (["a"], (1, 1)), (["b"], (1, 1)), (["b"], (1, 1, 1)), (["b"], (2, 1))
     ]  # fmt: skip
 
 
@@ -188,7 +186,7 @@ def test_a_graph_error_reaches_every_request_of_the_batch():
 def test_time_limits(monkeypatch):
     """A batch has the time of its most patient request; one whose time is up before it runs is not run."""
     batched, now = Batched(), time.monotonic()
-    monkeypatch.setattr(batch_scheduler.time, "monotonic", lambda: now)
+    monkeypatch.setattr("serving.model_server.batching.time.monotonic", lambda: now)
 
     def wait_a_second():
         nonlocal now

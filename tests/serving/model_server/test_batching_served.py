@@ -25,7 +25,7 @@ RECIPE = Path(flags.__file__).parents[1] / "deploy" / "batching.config"
 def batched(start_server, tmp_path):
     """batched(parameters, **flags): a server that batches by a file of them."""
 
-    def start(parameters: str, **options):
+    def start(parameters, **options):
         (tmp_path / "batching.config").write_text(parameters)
         file = tmp_path / "batching.config"
         return start_server(**{"enable_batching": True, "batching_parameters_file": file} | options)
@@ -76,7 +76,7 @@ def test_parameters_per_model(start_server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "enabled", "message"),
+    "parameters, enabled, message",
     [
         ("max_batch_size { value: 4 } allowed_batch_sizes: 8", True, "Last entry in allowed_batch_sizes must match"),
         ("num_batch_threads { value: 0 }", True, "num_batch_threads must be 1 to 4096; was 0"),

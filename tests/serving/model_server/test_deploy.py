@@ -25,11 +25,11 @@ DEPLOY = Path(flags.__file__).parents[1] / "deploy"
 GRPC, REST = 8500, 8501
 
 
-def text(name: str) -> str:
+def text(name):
     return (DEPLOY / name).read_text()
 
 
-def read(name: str, path: str = ""):
+def read(name, path=""):
     """What stands at a path, as `spec.containers.0.name`, of a file with one YAML or JSON document."""
     (document,) = yaml.safe_load_all(text(name))
     steps = path.split(".") if path else ()
@@ -74,15 +74,15 @@ class Recipe(NamedTuple):
     environment: dict[str, str]
 
     @property
-    def flags(self) -> dict[str, str]:
+    def flags(self):
         return check_flags(self.arguments)
 
 
-def in_dockerfile(word: str) -> list[str]:
+def in_dockerfile(word):
     return json.loads(re.search(rf"^{word} (\[.*?\])$", text("server/Dockerfile").replace("\\\n", ""), re.MULTILINE)[1])
 
 
-def variables(container) -> dict[str, str]:
+def variables(container):
     return {variable["name"]: variable["value"] for variable in container["env"]}
 
 
@@ -130,7 +130,7 @@ kserve.yaml spec.predictor.model.modelFormat.name: tensorflow
 """
 
 
-@pytest.mark.parametrize(("place", "value"), yaml.safe_load(SETTINGS).items())
+@pytest.mark.parametrize("place, value", yaml.safe_load(SETTINGS).items())
 def test_a_setting_is_what_it_must_be(place, value):
     assert read(*place.split(" ")) == value
 
@@ -232,7 +232,7 @@ def test_clients_lose_no_request_when_their_connections_end(start_server):
     # One attempt: what leaves while the server ends the connection gRPC itself sends again, no server having seen it.
     with Client(Connection(server.address, attempts=1), "default") as client:
 
-        def connected_thrice() -> bool:
+        def connected_thrice():
             assert client.predict({"x": np.array([2.0], np.float32)})["y"].tolist() == [3.0]
             seen.update(sockets(server.options.port, ESTABLISHED))
             return len(seen) > 2

@@ -35,7 +35,7 @@ def server(exported, tmp_path_factory):
     (folder / "models").write_text(config_text(**{name: exported(name).parent for name in names}))
     running = start(
         model_config_file=str(folder / "models"), gateway_port=free_port(), enable_batching=True,
-        batching_parameters_file=str(folder / "batching"),
+        batching_parameters_file=str(folder / "batching")
     )  # fmt: skip
     url = f"http://127.0.0.1:{running.options.gateway_port}"
     wait_until_healthy(url)
@@ -75,7 +75,7 @@ def contexts():
 
 # More than 5 s for the first: it waits for the server, which loads and warms up five models.
 @pytest.mark.parametrize(
-    ("model", "signature", "requests"),
+    "model, signature, requests",
     [
         ("ids", "early_exit", by_length("input_ids", "lengths", "threshold")),
         ("ids", "masked", by_length("input_ids", "input_mask", "segment_ids")),
@@ -124,7 +124,7 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server):
     assert found == sums | {"truncated_inputs": 2 * 2}
 
 
-@pytest.mark.parametrize(("model", "method"), [("int8", "classify"), ("regressor", "regress")])
+@pytest.mark.parametrize("model, method", [("int8", "classify"), ("regressor", "regress")])
 def test_classify_and_regress_answer_as_predict(server, by_functions, model, method):
     columns = {"text": TEXTS} if method == "classify" else {"first": TEXTS, "second": OTHERS}
     with Client(server.address, model) as client:

@@ -47,7 +47,7 @@ REQUEST_TYPES = {
 }
 
 
-def check(running, method: str, request: str, answer: str) -> None:
+def check(running, method, request, answer):
     """An answer that ends with "..." goes on with a signature, printed."""
     stub = getattr(running.models if method == "GetModelStatus" else running.predictions, method)
     message = text_format.Parse("" if request == "-" else request, REQUEST_TYPES[method]())
@@ -59,7 +59,7 @@ def check(running, method: str, request: str, answer: str) -> None:
         assert response == text_format.Parse(answer, type(response)())
 
 
-@pytest.mark.parametrize(("method", "request_", "answer"), REQUESTS, ids=range(len(REQUESTS)))
+@pytest.mark.parametrize("method, request_, answer", REQUESTS, ids=range(len(REQUESTS)))
 def test_a_request_has_this_answer(server, method, request_, answer):
     check(server, method, request_, answer)
 

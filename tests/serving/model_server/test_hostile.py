@@ -38,7 +38,7 @@ class Victim:
         self.port, self.rest_port, self.log = free_port(), free_port(), folder / "access.log"
         self.process = launch(
             f"--port={self.port}", f"--rest_api_port={self.rest_port}", f"--model_config_file={folder}/models.config",
-            f"--access_log={self.log}", "--bogus=1",
+            f"--access_log={self.log}", "--bogus=1"
         )  # fmt: skip
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", [("grpc.max_receive_message_length", -1)])
         grpc.channel_ready_future(self.channel).result(120)
@@ -115,7 +115,7 @@ shapes = st.builds(
 FIELDS = {
     "float_val": st.floats(width=32), "scomplex_val": st.floats(width=32), "bool_val": st.booleans(),
     "int_val": st.integers(-(2**31), 2**31 - 1), "half_val": st.integers(-(2**31), 2**31 - 1),
-    "int64_val": st.integers(-(2**63), 2**63 - 1), "string_val": st.binary(max_size=3),
+    "int64_val": st.integers(-(2**63), 2**63 - 1), "string_val": st.binary(max_size=3)
 }  # fmt: skip
 tensors = st.builds(
     tensor_pb2.TensorProto,

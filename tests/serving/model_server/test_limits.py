@@ -22,7 +22,7 @@ BODY = b'{"inputs": 2.0}'
 NOBODY = "NOT_FOUND: Servable not found for request: Latest(nobody)"
 
 
-def ask_for_nobody(running) -> str:
+def ask_for_nobody(running):
     return status_of(running.predictions.Predict, predict_request("nobody"), timeout=60)
 
 

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from serving import cpu
-from serving.inference import InferenceEncoder, InferenceOptions
+from serving.inference import InferenceEncoder, InferenceOptions, onednn
 from serving.manifest import MANIFEST
 from serving.model_server import flags
 from serving.model_server.status import StatusError
@@ -30,14 +29,14 @@ CPUS = {
 }
 
 
-def write_manifest(version: Path, compute: str) -> None:
+def write_manifest(version, compute):
     described = InferenceEncoder.describe(SimpleNamespace(options=InferenceOptions(compute)))
     (version / MANIFEST).parent.mkdir(parents=True)
     files.write_json(version / MANIFEST, {"task": {"labels": ['"requires": "a CPU with"', "é"]}, "compute": described})
 
 
 @pytest.fixture
-def models(tmp_path) -> Path:
+def models(tmp_path):
     """A folder with a version for each CPU, others' versions, and what is none."""
     for number, compute in enumerate(COMPUTES, 1):
         write_manifest(tmp_path / "models" / "m" / str(number), compute)
@@ -46,7 +45,7 @@ def models(tmp_path) -> Path:
     return tmp_path / "models"
 
 
-def settings(tmp_path: Path, text: str | None = CPUS["old"], **changes: str) -> dict[str, str]:
+def settings(tmp_path, text=CPUS["old"], **changes):
     """The environment of a machine whose /proc/cpuinfo says `text`."""
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
@@ -54,12 +53,12 @@ def settings(tmp_path: Path, text: str | None = CPUS["old"], **changes: str) -> 
     return os.environ | folders | {"ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo"), "LINK_SECONDS": "0.1"} | changes
 
 
-def link(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess:
+def link(environment, *command):
     command = command or ("true",)
     return subprocess.run(["sh", SCRIPT, *command], env=environment, capture_output=True, text=True, timeout=30)
 
 
-def linked(tmp_path: Path, name: str = "m") -> list[str]:
+def linked(tmp_path, name="m"):
     return sorted(path.name for path in (tmp_path / "links" / name).iterdir())
 
 
@@ -67,7 +66,7 @@ def linked(tmp_path: Path, name: str = "m") -> list[str]:
 def test_those_versions_are_linked_that_this_cpu_can_run(models, tmp_path, machine):
     done = link(settings(tmp_path, CPUS[machine], MODELS=os.path.relpath(models)))
     assert done.returncode == 0, done.stderr
-    runs = [cpu.can_run(compute, tmp_path / "cpuinfo") for compute in COMPUTES]
+    runs = [onednn.can_run(compute, tmp_path / "cpuinfo") for compute in COMPUTES]
     numbers = [str(number) for number, compute_runs in enumerate(runs, 1) if compute_runs]
     assert linked(tmp_path) == ["00000005", *numbers]
     assert (tmp_path / "links" / "m" / "1").resolve() == models / "m" / "1"

@@ -63,7 +63,7 @@ def test_reload_refusals(start_server, half_plus_two, tmp_path):
         ('name: "default" base_path: "/a" model_platform: "tensorflow"',
          "Illegal to list model default multiple times in config list"),
         ('base_path: "/a" model_platform: "tensorflow"',
-         "The model at /a has no name, so no request could ask it: give name"),
+         "The model at /a has no name, so no request could ask it: give name")
     ):  # fmt: skip
         assert refusal(config(f"config {{ {text} }}", default=half_plus_two)) == f"INVALID_ARGUMENT: {message}"
     other = refusal(config(f'config {{ name: "default" base_path: "{half_plus_two}" model_platform: "other" }}'))

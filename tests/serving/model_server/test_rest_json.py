@@ -48,7 +48,7 @@ def read(text):
 
 
 @pytest.mark.parametrize(
-    ("body", "value"),
+    "body, value",
     [
         (b"\xef\xbb\xbf{}", {}),
         (b'{"a": Inf, "b": [{}, -Infinity, []]}{', {"a": math.inf, "b": [{}, -math.inf, []]}),
@@ -79,7 +79,7 @@ def test_no_json_is_refused(body):
         parse_object(body.encode("utf-8", "surrogateescape"))
 
 
-@pytest.mark.parametrize(("dtype", "width"), [(np.float32, 32), (np.float64, 64)])
+@pytest.mark.parametrize("dtype, width", [(np.float32, 32), (np.float64, 64)])
 def test_texts_of_numbers_read_back_exactly(dtype, width):
     @given(st.lists(st.floats(width=width), min_size=1, max_size=20))
     @example([1.0000001192092896, 16777217.0 if width == 64 else 16777216.0, 1e-45, 3.4028234663852886e38])

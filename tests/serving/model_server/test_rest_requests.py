@@ -10,7 +10,8 @@ import pytest
 
 DEEP = {
     "deep_lists": 100_000 * "[", "ends_of_lists": 100_000 * "]", "deep_objects": 100_000 * '{"a":',
-    "rank_300": 300 * "[" + "1" + 300 * "]", "googol": "1" + 400 * "0", "zeros": 5000 * "0", "nines": 5000 * "9",
+    "rank_33": 33 * "[" + "1" + 33 * "]", "rank_300": 300 * "[" + "1" + 300 * "]", "googol": "1" + 400 * "0",
+    "zeros": 5000 * "0", "nines": 5000 * "9",
 }  # fmt: skip
 LINES = [
     line for line in Path(__file__).with_name("rest_requests.txt").read_text("utf-8").splitlines() if line[0] != "#"
@@ -27,12 +28,12 @@ NO_UTF8 = [
     (ZOO, b'{"signature_name": "\xed\xa0\x80", "inputs": 1}', "400 ..."),
     (
         DEFAULT.replace("predict", "regress"),
-        b'{"signature_name": "regress_x_to_y", "examples": [{"\xff": 1}]}', r"400 Feature name '\udcff' is not UTF-8",
-    ),
+        b'{"signature_name": "regress_x_to_y", "examples": [{"\xff": 1}]}', r"400 Feature name '\udcff' is not UTF-8"
+    )
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "body", "answer"), [*REQUESTS, *NO_UTF8], ids=range(len(REQUESTS) + len(NO_UTF8)))
+@pytest.mark.parametrize("call, body, answer", [*REQUESTS, *NO_UTF8], ids=range(len(REQUESTS) + len(NO_UTF8)))
 def test_a_request_has_this_answer(server, call, body, answer):
     body = {"-": None, '""': b""}.get(body, body.encode() if isinstance(body, str) else body)
     status, content, headers = server.http(*call.split(" ", 1), body)
@@ -58,7 +59,7 @@ def test_metadata_holds_name_version_and_signatures(server):
     }
 
 
-def raw(server, model: str, body: dict) -> bytes:
+def raw(server, model, body):
     """The answer's text; http() would parse it."""
     url = f"http://127.0.0.1:{server.options.rest_api_port}/v1/models/{model}:predict"
     with urllib.request.urlopen(url, json.dumps(body).encode()) as answer:

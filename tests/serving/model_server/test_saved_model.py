@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import logging
 import weakref
 
 import numpy as np
@@ -13,8 +12,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError
 from serving.model_server.versions import saved_model
-from serving.model_server.versions.saved_model import SavedModel, _quiet_deprecations
-from serving.model_server.versions.servable import Servable
+from serving.model_server.versions.manager import Servable
+from serving.model_server.versions.saved_model import SavedModel
 from tests.serving.model_server.conftest import predict_request
 from tests.serving.model_server.models import edited
 
@@ -108,20 +107,6 @@ def test_counter_of_reference_variables(start_server, tmp_path):
         assert (output.dtype, list(output.float_val)) == (tf.float32.as_datatype_enum, [value])
 
 
-def test_two_loads_at_once_leave_the_log_as_it_was(caplog):
-    caplog.set_level(logging.WARNING, logger="tensorflow")  # Commands that ran in this process have made it quieter.
-    first, second = _quiet_deprecations(), _quiet_deprecations()
-    first.__enter__()
-    second.__enter__()
-    logger = logging.getLogger("tensorflow")
-    logger.warning("deprecated")
-    first.__exit__(None, None, None)
-    logger.error("wrong")
-    second.__exit__(None, None, None)
-    logger.warning("of use")
-    assert caplog.messages == ["wrong", "of use"]
-
-
 class Recorder:
     """Answers every output with its own name; remembers what it was asked for."""
 
@@ -160,10 +145,3 @@ def test_combinations_of_outputs_are_bounded():
     assert recorder.fetched[-1] == tuple(names)
     servable.run("Predict", {"x:0": np.zeros(1)}, [names[3]])
     assert recorder.fetched[-1] == (names[3],), "what was asked for before is still run alone"
-
-
-def test_order_and_repetition_make_no_new_combination():
-    servable, recorder = make_servable()
-    for fetches in (["y1:0", "y0:0", "y1:0"], ["y0:0", "y1:0"]):
-        assert [value.item() for value in servable.run("Predict", {"x:0": np.zeros(1)}, fetches)] == fetches
-    assert set(recorder.fetched) == {("y0:0", "y1:0")}

@@ -44,7 +44,7 @@ def test_policies(tmp_path, caplog):
     make_versions(tmp_path, "1", "2", "10")
     for policy, numbers in (
         ("", [10]), ("latest { num_versions: 2 }", [2, 10]), ("latest { num_versions: 9 }", [1, 2, 10]),
-        ("all {}", [1, 2, 10]), ("specific { versions: [1, 2] }", [1, 2]), ("specific { versions: [1, 5] }", [1]),
+        ("all {}", [1, 2, 10]), ("specific { versions: [1, 2] }", [1, 2]), ("specific { versions: [1, 5] }", [1])
     ):  # fmt: skip
         assert aspired(tmp_path, policy) == numbers
     assert "Version 5" in caplog.text
@@ -308,7 +308,7 @@ STATUS = text_format.Parse('model_spec { name: "default" }', get_model_status_pb
 
 
 @pytest.mark.parametrize(
-    ("file", "advice"),
+    "file, advice",
     [
         ("saved_model.pb", "It is a version itself: move its files into a subfolder '1'"),
         ("model.keras", "It is a model that is not exported: 'python -m serving.export --model="),

@@ -47,7 +47,7 @@ def test_every_kind_is_replayed(start_server, tmp_path, caplog, counted):
 
 
 @pytest.mark.parametrize(
-    ("logs", "message"),
+    "logs, message",
     [
         ([GOOD, NO_SIGNATURE], 'Serving signature key "S" not found.'),
         ([GOOD, NO_INPUT], "Signature input alias: x"),

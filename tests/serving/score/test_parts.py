@@ -10,8 +10,8 @@ import pytest
 
 from serving.score import job, rows
 from serving.score.worker import ScoringWorker
+from tests.refusals import refused
 from tests.serving.score.conftest import Echo, read_lines
-from tfrecords.base.errors import UserError
 from tfrecords.base.parts import Parts
 
 
@@ -84,9 +84,9 @@ def test_a_part_is_on_the_disk_before_its_report(echo, tmp_path, monkeypatch):
 @pytest.mark.parametrize("rest", [0, 2000])
 def test_a_wrong_field_is_said_before_the_work(echo, tmp_path, rest):
     (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "in.jsonl").write_text('{"sentence": "a"}\n' * 200 + '{"text": "late"}\n' * rest)
-    with pytest.raises(UserError, match=r"none of the first rows of '.*in.jsonl'.*: the field 'text' is missing; see"):
+    (tmp_path / "in.jsonl").write_text('{"passages": "a"}\n' * 200 + '{"text": "late"}\n' * rest)
+    with refused(r"none of the first rows of '.*in.jsonl'.*: the field 'text' is missing; see"):
         job.score(f"{tmp_path}/*.jsonl", tmp_path / "out", echo)
     assert not (tmp_path / "out" / ".parts").exists()
-    manifest = job.score(f"{tmp_path}/in.jsonl", tmp_path / "out", echo, fields=("sentence",))
+    manifest = job.score(f"{tmp_path}/in.jsonl", tmp_path / "out", echo, fields=("passages",))
     assert manifest["bad_rows"] == rest

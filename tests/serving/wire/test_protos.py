@@ -59,17 +59,3 @@ def test_every_enum_is_the_wheels(wheel_pool, name):
     more = {"DO_NOT_USE_RESERVED_FOR_FUTURE_EXPANSION_USE_DEFAULT_IN_SWITCH_INSTEAD_"}
     assert given.items() <= expected.items()
     assert expected.keys() - given.keys() <= more
-
-
-def test_a_response_of_the_wheel_reads_alike(wheel_pool):
-    from tensorflow_serving.apis import predict_pb2
-
-    theirs = predict_pb2.PredictResponse()
-    theirs.model_spec.name = "m"
-    theirs.model_spec.version.value = 7
-    theirs.outputs["y"].dtype = 1
-    theirs.outputs["y"].float_val.extend([1.5, -2.0])
-    ours = protos.PredictResponse.FromString(theirs.SerializeToString())
-    assert ours.model_spec.version.value == 7
-    assert list(ours.outputs["y"].float_val) == [1.5, -2.0]
-    assert predict_pb2.PredictResponse.FromString(ours.SerializeToString()) == theirs

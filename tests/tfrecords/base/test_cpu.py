@@ -19,7 +19,7 @@ def cpu_info(tmp_path, monkeypatch):
     monkeypatch.setenv(SWITCH, "")
     monkeypatch.delenv(SWITCH)
 
-    def write(flags: str):
+    def write(flags):
         path = tmp_path / "cpuinfo"
         path.write_text(f"model name : a CPU\nflags\t\t: {flags}\nbugs\t: none\nflags : of another core\n")
         return path
@@ -34,7 +34,7 @@ def test_flags_are_those_of_the_first_core(cpu_info, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "only_avx2"), [("fpu avx", False), ("fpu avx2", True), ("fpu avx2 avx512f", False), ("", False)]
+    "flags, only_avx2", [("fpu avx", False), ("fpu avx2", True), ("fpu avx2 avx512f", False), ("", False)]
 )
 def test_training_multiplies_by_onednn_where_tensorflow_would_not(flags, only_avx2, cpu_info):
     assert has_only_avx2(cpu_info(flags)) == only_avx2
@@ -59,7 +59,7 @@ def test_commands_that_train_set_the_switch_before_anything_else(command, monkey
 
 
 @pytest.mark.parametrize(
-    ("groups", "limits", "expected"),
+    "groups, limits, expected",
     [
         ("", {}, 8),
         ("0::/", {"cpu.max": "max 100000"}, 8),
@@ -87,7 +87,7 @@ def test_cores_are_those_of_the_affinity_and_of_every_cgroup(groups, limits, exp
     environment = {"ALBERT_TF_ROOT": tmp_path, "MODELS": tmp_path, "LINKS": tmp_path / "links", "MODEL_NAME": "proc"}
     done = subprocess.run(
         ["sh", script, "tensorflow_model_server", "--port=1"], capture_output=True, text=True, timeout=60,
-        env=environment | {"PATH": f"{tmp_path}:{os.defpath}", "LINK_SECONDS": "0.1"},
+        env=environment | {"PATH": f"{tmp_path}:{os.defpath}", "LINK_SECONDS": "0.1"}
     )  # fmt: skip
     intra, inter = (f"--tensorflow_{kind}_op_parallelism={expected}" for kind in ("intra", "inter"))
     assert done.stdout.split() == [intra, inter, "--port=1"], done.stderr
@@ -99,7 +99,7 @@ def test_cores_where_there_is_no_affinity(tmp_path, monkeypatch):
     assert cores(tmp_path) == 6
 
 
-@pytest.mark.parametrize(("quota", "set_before", "expected"), [(2, None, "2"), (2, "3", "3"), (8, None, None)])
+@pytest.mark.parametrize("quota, set_before, expected", [(2, None, "2"), (2, "3", "3"), (8, None, None)])
 def test_tensorflow_starts_as_many_threads_as_a_quota_has_cores(quota, set_before, expected, monkeypatch):
     monkeypatch.setattr(cpu, "_affinity", lambda: 8)
     monkeypatch.setattr(cpu, "cores", lambda: quota)

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from tests.refusals import refused
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 from tfrecords.base.files import trial_folder
 
 
@@ -20,7 +20,7 @@ def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_afterwards(
 
 
 def test_a_lock_is_left_behind_by_nobody(tmp_path):
-    with files.locked(tmp_path), pytest.raises(UserError, match="another process"), files.locked(tmp_path):
+    with files.locked(tmp_path), refused("another process"), files.locked(tmp_path):
         pass
     with pytest.raises(RuntimeError), files.locked(tmp_path):
         raise RuntimeError
@@ -61,6 +61,6 @@ def test_a_trial_removes_nothing_else(tmp_path):
 def test_a_trial_where_nothing_can_be_written_leaves_nothing(tmp_path):
     (tmp_path / "a").touch()
     for folder in (tmp_path / "a", "/proc/nowhere"):
-        with pytest.raises(UserError, match=f"cannot write to output folder '{folder}'"), trial_folder(folder, "trial"):
+        with refused(f"cannot write to output folder '{folder}'"), trial_folder(folder, "trial"):
             pass
     assert (tmp_path / "a").is_file()

@@ -7,8 +7,7 @@ import inspect
 import pytest
 
 from serving.commands import COMMANDS
-from tfrecords.base.help_text import help_text
-from tfrecords.base.settings import flag_name, setting, settings_of
+from tfrecords.base.settings import flag_name, help_text, setting, settings_of
 
 ABOUT = "Makes tea.\n\npython -m tea --leaves=green"
 
@@ -29,7 +28,7 @@ def test_groups_usage_and_defaults():
     shown = help_text(Tea, "albert-tf t", ABOUT).splitlines()
     assert shown[:7] == [
         "Usage: albert-tf t --leaves=... [--flag=value ...]", "", "Makes tea.", "", "albert-tf t --leaves=green", "",
-        "Required:",
+        "Required:"
     ]  # fmt: skip
     assert [line for line in shown if line.endswith(":")] == ["Required:", "Water:", "Cup:"]
     for line in (

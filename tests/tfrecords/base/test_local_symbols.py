@@ -6,13 +6,13 @@ from importlib import metadata
 import pytest
 import tensorflow as tf
 
-from tfrecords.base.machine.local_symbols import LocalSymbols
+from tfrecords.base.machine.started import LocalSymbols
 
 FLAGS = "tensorflow.python.pywrap_dlopen_global_flags"
 
 
 @pytest.mark.parametrize(
-    ("version", "refused"), [("2.20.0", True), ("2.21.1", True), ("2.19.1", False), ("2.22.0", False), ("", False)]
+    "version, refused", [("2.20.0", True), ("2.21.1", True), ("2.19.1", False), ("2.22.0", False), ("", False)]
 )
 def test_only_the_versions_that_lend_them_are_told_not_to(monkeypatch, version, refused):
     def look_up(name):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from serving.score.rows import find_files as rows
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.corpus import find_files as corpus
 
 NAMES = ("a[1].txt", "b,c.txt", "x[2]/f.txt", "x2/f.txt", "plain.txt")
@@ -33,5 +33,5 @@ def test_a_file_that_is_there_is_found_by_its_name(tmp_path, monkeypatch, find):
     with open(os.fsencode(tmp_path) + b"/n\xff.txt", "w") as file:
         file.write("a")
     for patterns in ("n*.txt", os.fsdecode(b"n\xff.txt")):
-        with pytest.raises(UserError, match=re.escape(r"name of the file 'n\udcff.txt' is not UTF-8; rename it")):
+        with refused(re.escape(r"name of the file 'n\udcff.txt' is not UTF-8; rename it")):
             find(patterns)

@@ -41,12 +41,9 @@ class UnavailableError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    "error, line",
     [
-        (
-            OSError(errno.ENOSPC, "No space left on device", "run/last"),
-            "the disk is full, .* at 'run/last'",
-        ),
+        (OSError(errno.ENOSPC, "No space left on device", "run/last"), "the disk is full, .* at 'run/last'"),
         (OSError("Can't write data (error message = 'No space left on device')"), "the disk is full"),
         (ResourceExhaustedError("x.tfrecord; No space left on device"), "the disk is full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "make room, then give the same command again"),
@@ -93,7 +90,7 @@ run_main(main)
     assert (tmp_path / "cleaned").exists()
 
 
-def interrupted(main: str) -> tuple[str, int]:
+def interrupted(main):
     """What a command says on stderr, and its status, after a Ctrl-C that its `main` meets."""
     start = "import signal, time\nfrom tfrecords.base.script import run_main\ndef main():\n"
     end = "\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nrun_main(main)"
@@ -120,7 +117,7 @@ time.sleep(30)"""
     assert interrupted(lines) == ("interrupted\n", 130)
 
 
-@pytest.mark.parametrize(("end", "status"), [("", 0), ("raise ValueError", 1)])
+@pytest.mark.parametrize("end, status", [("", 0), ("raise ValueError", 1)])
 def test_no_alarm_goes_off_after_a_swallowed_ctrl_c(end, status):
     # Python's own end, in which an alarm kills, is the last to destroy what hangs on a module.
     lines = f"""

@@ -6,7 +6,8 @@ import json
 import pytest
 from absl import flags
 
-from tfrecords.base import settings
+from tests.refusals import refused
+from tfrecords.base import script, settings
 from tfrecords.base.errors import UserError
 
 
@@ -25,7 +26,7 @@ class Example(settings.CheckedSettings):
 def read(tmp_path):
     """Reads flags as a command would, from `content` as its settings file and some arguments."""
 
-    def read(content, *arguments: str) -> Example:
+    def read(content, *arguments):
         values = flags.FlagValues()
         settings.define_flags(Example, values)
         path = tmp_path / "settings.json"
@@ -43,7 +44,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(read):
 
 
 @pytest.mark.parametrize(
-    ("content", "arguments", "safe"),
+    "content, arguments, safe",
     [({}, [], None), ({}, ["--nosafe"], False), ({"safe": True}, [], True), ({"safe": True}, ["--nosafe"], False)],
 )
 def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, arguments, safe):
@@ -51,7 +52,7 @@ def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, argume
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         ({"input": "a", "safe": 1}, "safe is 1; it must be of type bool"),
         ({"input": "a", "learning_rat": 1.0}, "unknown setting 'learning_rat'; did you mean 'learning_rate'"),
@@ -68,7 +69,7 @@ def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, argume
     ],
 )
 def test_anything_else_is_named(read, content, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         read(content)
 
 
@@ -91,7 +92,7 @@ class Bounded(settings.CheckedSettings):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong, message",
     [
         ({"steps": 0}, "--steps=0 must be 1 or more"),
         ({"warmup": 100}, "--warm_up=100 must be from 0 to below --steps=100"),
@@ -127,5 +128,51 @@ def test_inherited_settings_take_other_defaults_and_say_what_they_mean():
 
     assert (Mine(name="a").size, Theirs().size) == (0, 5)
     assert [field.metadata["help"] for field in settings.settings_of(Mine)] == ["rows; 0: as many as fit", "a name"]
-    with pytest.raises(UserError, match="--size=-1 must be 0 or more"):
+    with refused("--size=-1 must be 0 or more"):
         Mine(name="a", size=-1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfPairs(settings.CheckedSettings, only="task=pairs"):
+    loss: str = settings.setting("", help="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfTable(settings.CheckedSettings, only="table"):
+    table: str = settings.setting("", help="")
+    encoding: str = settings.setting("", help="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfOthers(settings.CheckedSettings, only="task!=pairs"):
+    head: bool = settings.setting(False, help="")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Modes(OfPairs, OfTable, OfOthers):
+    former = {"losses": "--loss"}
+    task: str = settings.setting("", help="")
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"loss": "mse"}, "--loss=mse is for --task=pairs; leave it out"),
+        ({"encoding": "cp37"}, "--encoding=cp37 is for --table; give both, or leave it out"),
+        ({"task": "pairs", "head": True}, "--head=True is not for --task=pairs; leave it out"),
+    ],
+)
+def test_a_setting_of_another_mode_is_named(wrong, message):
+    with pytest.raises(UserError) as error:
+        Modes(**wrong)
+    assert str(error.value) == message
+    assert Modes(task="pairs", loss="mse", table="a.csv", encoding="cp37") and Modes(task="x", head=True)
+
+
+def test_a_flag_that_left_names_its_replacement(tmp_path, capsys):
+    (tmp_path / "settings.json").write_text('{"losses": "mse"}')
+    with refused(r"settings\.json': --losses is no flag any more; use --loss$"):
+        settings.read_settings_file(str(tmp_path / "settings.json"), Modes)
+    with pytest.raises(SystemExit):
+        script._parse(["command", "--losses=mse"], "", Modes)
+    assert "error: --losses is no flag any more; use --loss (" in capsys.readouterr().err

@@ -5,10 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
+from tests.refusals import refused
 from tfrecords import train_tokenizer
-from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies import comparing
@@ -46,9 +47,9 @@ def test_each_added_word_becomes_one_piece_that_begins_as_its_former_pieces(form
     larger = add_words(former, [*WORDS, "the"])
     spaced = [larger.word_prefix + word for word in WORDS]
     ids, splits = larger.encode_batch(spaced)
-    np.testing.assert_array_equal(np.diff(splits), 1)
+    assert_array_equal(np.diff(splits), 1)
     texts = ["the hepatitis, the dermatitis of dermatitisform nephrology"]
-    np.testing.assert_array_equal(larger.in_graph()(texts).flat_values.numpy(), larger.encode_batch(texts)[0])
+    assert_array_equal(larger.in_graph()(texts).flat_values.numpy(), larger.encode_batch(texts)[0])
     assert larger.lower_case == former.lower_case and (set(ids.tolist()) & set(larger.special_ids.tolist())) == set()
     # All other pieces keep their ids.
     changed = [n for n, piece in enumerate(former.pieces) if larger.pieces[n] != piece]
@@ -109,12 +110,12 @@ def test_words_that_are_always_parted_are_named(former_of, kind):
     # SentencePiece's pieces may hold signs.
     parted = ["covid-19", "heart attack"][kind == "sentencepiece" :]
     message = f"parts {len(parted)} of the words, whatever its pieces are: {', '.join(map(repr, parted))}; "
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         add_words(former_of(kind), ["hepatitis", "covid-19", "heart attack"])
 
 
 def test_other_kinds_are_refused(former_of):
-    with pytest.raises(UserError, match="of kind wordpiece cannot take over the pieces of one of kind sentencepiece"):
+    with refused("of kind wordpiece cannot take over the pieces of one of kind sentencepiece"):
         carry_over(former_of("wordpiece"), former_of("sentencepiece"))
 
 
@@ -168,7 +169,7 @@ def test_the_command_adds_words_of_a_file_or_of_a_text(tmp_path, former_of, corp
     add(words=str(tmp_path / "words.txt"), **flags)
     assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/larger: 63 pieces, 2 of them new, in place of 63")
     assert load_tokenizer(tmp_path / "larger").pieces[6] == "dermatitis"
-    with pytest.raises(UserError, match="is a folder that holds files; name a new one"):
+    with refused("is a folder that holds files; name a new one"):
         add(words=str(tmp_path / "words.txt"), **flags)
     flags["output_prefix"] = str(tmp_path / "learned")
     add(input=str(corpus_file), max_words=30, **flags)
@@ -176,7 +177,7 @@ def test_the_command_adds_words_of_a_file_or_of_a_text(tmp_path, former_of, corp
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    "flags, said",
     [
         ({}, r"give --input=FILES with the text$"),
         ({"add_to": "a"}, "or --words=FILE with the words"),
@@ -187,5 +188,5 @@ def test_the_command_adds_words_of_a_file_or_of_a_text(tmp_path, former_of, corp
     ],
 )
 def test_flags_that_do_not_go_together_are_named(tmp_path, flags, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         add(output_prefix=str(tmp_path / "larger"), **flags)

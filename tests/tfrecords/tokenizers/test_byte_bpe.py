@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.refusals import refused
 from tests.tfrecords.tokenizers.twins import (
     HARD_TEXTS,
     assert_as_the_library,
@@ -21,7 +22,6 @@ from tests.tfrecords.tokenizers.twins import (
     their_ids,
     theirs_of,
 )
-from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.folders.other_files import GPT2_PATTERN
@@ -42,7 +42,7 @@ def after(step):
 
 
 @pytest.fixture(scope="module")
-def vocabulary(bpe_of_corpus) -> bytes:
+def vocabulary(bpe_of_corpus):
     return bpe_of_corpus
 
 
@@ -167,7 +167,7 @@ class TestAddedTokens:
         batch = ["<dom>a<dom>b<dom><dom>c", "a <dom> b<dom>", "<dom>", "<dom> ", "a<dom>\u3000b", "\n<dom>\n"]
         assert [reading.encode(text) for text in batch] == their_ids(theirs, batch)
         assert_twins(reading, batch, offsets=False)
-        with pytest.raises(UserError, match="blank is put behind tokens"):
+        with refused("blank is put behind tokens"):
             reading.in_graph().with_offsets(tf.constant(["a"]))
 
 
@@ -186,7 +186,7 @@ class TestRulesOfTheFile:
         assert tokenizer.unk_id == tokenizer.pad_id == 1
 
     @pytest.mark.parametrize(
-        ("change", "message"),
+        "change, message",
         [
             ({"normalizer": {"type": "Lowercase"}}, "has the normalizer Lowercase"),
             ({"pre_tokenizer": {"type": "Metaspace"}}, "known is the BPE of bytes"),
@@ -212,18 +212,18 @@ class TestRulesOfTheFile:
         values = json.loads(vocabulary)
         for key, value in change.items():
             values[key] = values[key] | value if key == "model" else value
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             ByteBPETokenizer(json.dumps(values).encode())
 
     @pytest.mark.parametrize(
-        ("piece", "message"), [("A", "no piece for the byte 0x41"), ("<mask>", "no mask token such as")]
+        "piece, message", [("A", "no piece for the byte 0x41"), ("<mask>", "no mask token such as")]
     )
     def test_a_vocabulary_without_a_byte_or_a_mask_is_refused(self, vocabulary, piece, message):
         values = json.loads(vocabulary)
         values["added_tokens"] = values["added_tokens"][:4]
         values["model"]["vocab"][f"not {piece}"] = values["model"]["vocab"].pop(piece)
         values["model"]["merges"] = []
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             ByteBPETokenizer(json.dumps(values).encode())
 
 
@@ -243,14 +243,14 @@ class TestFiles:
         assert load_tokenizer(tmp_path / "own").sha256 == bpe.sha256
         library = tokenizers.Tokenizer.from_file(str(tmp_path / "own" / "tokenizer.json"))
         assert library.encode("a b,", add_special_tokens=False).ids == bpe.encode("a b,")
-        with pytest.raises(UserError, match="leave out --lower_case"):
+        with refused("leave out --lower_case"):
             tokenizer_in(two, lower_case=True)
         for content in ("", "#version: 0.2\n"):
             (two / "merges.txt").write_text(content)
-            with pytest.raises(UserError, match="has pieces of several bytes, but its merges"):
+            with refused("has pieces of several bytes, but its merges"):
                 tokenizer_in(two)
         (two / "merges.txt").unlink()
-        with pytest.raises(UserError, match="without its merges"):
+        with refused("without its merges"):
             tokenizer_in(two)
 
     def test_special_tokens_of_other_names_are_named_beside_the_vocabulary(self, bpe, tmp_path):
@@ -259,7 +259,7 @@ class TestFiles:
         (tmp_path / "vocab.json").write_text(json.dumps(values))
         (tmp_path / "merges.txt").write_bytes(bpe.published_files()["merges.txt"])
         message = r"no mask token such as <mask> or \[MASK\]; name it in a special_tokens_map"
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             tokenizer_in(tmp_path)
         (tmp_path / "special_tokens_map.json").write_text('{"mask_token": {"content": "<|hide|>"}}')
         tokenizer = tokenizer_in(tmp_path)
@@ -283,6 +283,6 @@ class TestTraining:
             (theses, 1000, r"set it to \d+ or less"),
             ([], 1000, "no text to train on"),
         ):
-            with pytest.raises(UserError, match=message):
+            with refused(message):
                 train_bpe(lines, size)
         assert ByteBPETokenizer(train_bpe(theses, 1000, hard_vocab_limit=False)).vocab_size > 261

@@ -117,7 +117,7 @@ def test_a_tokenizer_of_other_rules_stays_the_same_wherever_it_goes(tmp_path):
     assert difference(ours, load_tokenizer(tmp_path / "bare", True)) == "other rules or merges"
 
 
-@pytest.mark.parametrize(("flags", "end"), [((True, True, True, True), 0x110000), ((False, True, False, True), 0x3000)])
+@pytest.mark.parametrize("flags, end", [((True, True, True, True), 0x110000), ((False, True, False, True), 0x3000)])
 def test_all_characters_are_those_of_the_library(flags, end):
     names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
     codes = [code for code in range(1, end) if not 0xD800 <= code < 0xE000]
@@ -213,7 +213,7 @@ def test_unknown_keys_are_warned_of_and_other_markers_of_byte_bpe_are_cut(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "message"),
+    "name, values, message",
     [
         ("tokenizer_config.json", {"padding_side": "left"}, "padding_side=left"),
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["own.py"]}}, "auto_map="),

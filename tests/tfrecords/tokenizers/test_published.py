@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, tokenizer_in
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -36,7 +36,7 @@ def write_vocabulary(folder, pieces=WORDS, name="vocab.txt"):
 
 @pytest.mark.parametrize("with_file", [True, False])
 @pytest.mark.parametrize(
-    ("lower_case", "keeps", "words"),
+    "lower_case, keeps, words",
     # As of lower-cased German BERTs: strip_accents false.
     [(True, False, WORDS), (False, True, WORDS), (True, True, ["schön", "schon", "##e", "schone"])],
 )
@@ -58,7 +58,7 @@ def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("special", "lower"),
+    "special, lower",
     [
         (["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], [normalizers.Lowercase()]),
         # XLNet's, which is cased.
@@ -104,7 +104,7 @@ TOKEN = {"content": "covid19", "special": False}
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    "name, content",
     [
         ("added_tokens.json", {"covid19": 16}),
         ("tokenizer_config.json", {"do_lower_case": False, "added_tokens_decoder": {"16": TOKEN}}),
@@ -138,22 +138,22 @@ def test_folders_of_our_own_know_their_tokenizer(tmp_path):
     assert tokenizer_in(tmp_path / "own").sha256 == own_sha256(tmp_path / "own") == tokenizer.sha256
     for read in (tokenizer_in, load_tokenizer):
         assert not read(tmp_path / "own", lower_case=False).lower_case
-        with pytest.raises(UserError, match="saved with lower_case=False; leave out --lower_case"):
+        with refused("saved with lower_case=False; leave out --lower_case"):
             read(tmp_path / "own", lower_case=True)
 
 
 def test_none_several_and_unknown_ones(tmp_path):
     assert tokenizer_in(tmp_path) is None
-    with pytest.raises(UserError, match="holds no tokenizer"):
+    with refused("holds no tokenizer"):
         load_tokenizer(tmp_path)
     write_vocabulary(tmp_path, name="vocab_chinese.txt")
     assert tokenizer_in(tmp_path).kind == "wordpiece"
     shutil.copy(tmp_path / "vocab_chinese.txt", tmp_path / "old_vocab.txt")
-    with pytest.raises(UserError, match=r"holds old_vocab\.txt, vocab_chinese\.txt; say which"):
+    with refused(r"holds old_vocab\.txt, vocab_chinese\.txt; say which"):
         tokenizer_in(tmp_path)
     tokenizers.Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match="BPE tokenizer of characters; known is the BPE of bytes"):
+    with refused("BPE tokenizer of characters; known is the BPE of bytes"):
         tokenizer_in(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": []}}')
-    with pytest.raises(UserError, match="copy it again"):
+    with refused("copy it again"):
         tokenizer_in(tmp_path)

@@ -6,8 +6,8 @@ import sentencepiece
 from hypothesis import given
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
+from tests.refusals import refused
 from tests.tfrecords.tokenizers.twins import assert_twins, ids_of, read_rows, texts
-from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import normalization
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -63,7 +63,7 @@ def test_a_piece_that_ends_in_digit_and_comma_is_split(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("rules", "text", "normalized"),
+    "rules, text, normalized",
     [
         ((False, False), "Élan VITAL", "Elan VITAL"),
         ((True, True), "SCHÖN, Straße", "schön, straße"),
@@ -79,7 +79,7 @@ def test_the_model_itself_knows_that_it_keeps_accents(german_tokenizer, tokenize
     assert german_tokenizer.decode(german_tokenizer.encode("Schöne Grüße")) == "schöne grüße"
     assert german_tokenizer.encode("schon") != german_tokenizer.encode("schön")
     (tmp_path / "stripped.model").write_bytes(tokenizer.vocabulary)
-    with pytest.raises(UserError, match="strips accents by its own rules"):
+    with refused("strips accents by its own rules"):
         load_tokenizer(tmp_path / "stripped.model", keep_accents=True)
     stripped = SentencePieceTokenizer(german_tokenizer.vocabulary, keep_accents=False)
     assert stripped.encode("schön") == stripped.encode("schon") and stripped.sha256 != german_tokenizer.sha256
@@ -93,9 +93,9 @@ def test_the_model_itself_knows_its_case(tmp_path):
         for tokenizer in (load_tokenizer(path), load_tokenizer(path, lower_case), load_tokenizer(path)):
             assert tokenizer.lower_case == lower_case
             assert (tokenizer.encode("BÄR") == tokenizer.encode("bär")) == lower_case
-    with pytest.raises(UserError, match=r"True.model' lower-cases .*by its own rules; give no other"):
+    with refused(r"True.model' lower-cases .*by its own rules; give no other"):
         load_tokenizer(tmp_path / "True.model", lower_case=False)
-    with pytest.raises(UserError, match=r"False.model' keeps capitals .*by its own rules; give no other"):
+    with refused(r"False.model' keeps capitals .*by its own rules; give no other"):
         load_tokenizer(tmp_path / "False.model", lower_case=True)
 
 
@@ -108,5 +108,5 @@ def test_training_is_reproducible_and_has_alberts_layout(corpus_lines):
 
 
 def test_no_text_is_no_vocabulary():
-    with pytest.raises(UserError, match="no text"):
+    with refused("no text"):
         train_tokenizer([], 1000)

@@ -16,8 +16,7 @@ pytest.importorskip("tokenizers", reason="the package tokenizers is not installe
 
 ROBERTA = ["<s>", "</s>", "<unk>", "<mask>", "<pad>"]
 MIXED = st.lists(
-    st.sampled_from(["<dom>", " ", "   ", "\n", "\u3000", "fox", " dog", "中", "<", ">", "'s"]) | texts,
-    max_size=8,
+    st.sampled_from(["<dom>", " ", "   ", "\n", "\u3000", "fox", " dog", "中", "<", ">", "'s"]) | texts, max_size=8
 ).map("".join)
 
 
@@ -46,7 +45,7 @@ def test_ids_and_offsets_are_those_of_the_library_and_of_the_graph(reading, batc
 
 
 @pytest.mark.parametrize(
-    ("added", "message"),
+    "added, message",
     [
         ([token(900, "<x>", lstrip=True)], "takes in white space"),
         ([token(900, "  ", rstrip=True)], "takes in white space"),

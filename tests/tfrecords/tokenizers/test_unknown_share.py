@@ -2,9 +2,7 @@
 
 import gzip
 
-import pytest
-
-from tfrecords.base.errors import UserError
+from tests.refusals import refused
 from tfrecords.create_pretraining_data import check_unknown_share, unknown_share
 
 CHINESE = "机器学习是人工智能的一个分支，它研究如何从数据中学习。\n\n今天天气很好，我们去公园。\n"  # noqa: RUF001
@@ -17,7 +15,7 @@ def test_the_share_of_own_text_is_small_and_of_chinese_large(tokenizer, corpus_f
     share = unknown_share([chinese], tokenizer)
     assert share > 0.3
     check_unknown_share(share, 1.0, tokenizer)
-    with pytest.raises(UserError, match=r"of the corpus's tokens are unknown .* --max_unknown_share=1"):
+    with refused(r"of the corpus's tokens are unknown .* --max_unknown_share=1"):
         check_unknown_share(share, 0.2, tokenizer)
 
 

@@ -24,7 +24,7 @@ def test_gold_chinese(shared):
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"),
+    "text, pieces",
     [
         ("ah\u535a\u63a8zz", "[UNK] [UNK] [UNK] [UNK]"),
         (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?"),

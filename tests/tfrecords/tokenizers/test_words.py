@@ -119,7 +119,7 @@ def test_byte_pieces_of_one_character_are_one_word(corpus_lines):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus_lines[:500]), model_writer=model, vocab_size=600, byte_fallback=True,
-        hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=CONTROL_PIECES, minloglevel=2,
+        hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=CONTROL_PIECES, minloglevel=2
     )  # fmt: skip
     tokenizer = SentencePieceTokenizer(model.getvalue())
     for text in ("the na\u0436ve cat", "a \u0436\u0436 \U0001f600 cat"):

@@ -48,7 +48,7 @@ Tất cả mọi người sinh ra đều được tự do và bình đẳng về
 ODD = [
     "", " ", "  a  b \n\t c \u3000", "Cafe\u0301 ﬁne ½ ™️ ⑨ A\u030a", "か\u3099 ᄒ\u1161 \u200bx\u200d\ufeffy",
     "e\u0323\u0302", "<s> a <mask> b </s><pad>", "a▁b ▁ c", "\u0301 x\u0301", "1234,5 … ...",
-    "\0 \ufffd 👍🏽", "\r\na\u0085b\u2028c",
+    "\0 \ufffd 👍🏽", "\r\na\u0085b\u2028c"
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def model():
     file = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES * 3), model_writer=file, vocab_size=700, character_coverage=1.0,
-        normalization_rule_name="nmt_nfkc", hard_vocab_limit=False, num_threads=1, minloglevel=2,
+        normalization_rule_name="nmt_nfkc", hard_vocab_limit=False, num_threads=1, minloglevel=2
     )  # fmt: skip
     return file.getvalue()
 
@@ -68,7 +68,7 @@ FIRST = {
     "xlm-roberta": ([("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)], 3),
     "camembert": (
         [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)], 1
-    ),
+    )
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def assert_twins(tokenizer, batch, offsets=True):
             assert first <= start <= end <= max(last, start)
 
 
-def theirs_of(vocabulary: bytes, without_added: bool = True):
+def theirs_of(vocabulary, without_added=True):
     """The library's own tokenizer; `without_added`: no string of a special token is cut out."""
     import tokenizers
 
@@ -113,7 +113,7 @@ def assert_as_the_library(tokenizer, theirs, batch, twin=True):
         assert_twins(tokenizer, batch)
 
 
-def changed(vocabulary: bytes, **values) -> bytes:
+def changed(vocabulary, **values):
     return json.dumps(json.loads(vocabulary) | values).encode()
 
 

@@ -17,8 +17,9 @@ from tfrecords.base.files import parse_json
 from tfrecords.tokenizers.base import Tokenizer, pieces_by_id
 from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.bytes.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
-from tfrecords.tokenizers.bytes.byte_segmenter import FIRST_TOKEN, ByteSegmenter
+from tfrecords.tokenizers.bytes.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.bytes.cut_tokens import TextReader, check_cut_tokens
+from tfrecords.tokenizers.characters import FIRST_TOKEN
 from tfrecords.tokenizers.folders.other_files import CONTROL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")

@@ -10,9 +10,9 @@ from heapq import heappop, heappush
 import numpy as np
 
 from tfrecords.base.machine.compiled import compiled
-from tfrecords.tokenizers.characters import child, edge_table
+from tfrecords.tokenizers.characters import FIRST_TOKEN, child, edge_table
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
-from tfrecords.tokenizers.word_cache import (
+from tfrecords.tokenizers.words import (
     FIRST_DIGEST,
     digest_with,
     empty_cache,
@@ -22,8 +22,6 @@ from tfrecords.tokenizers.word_cache import (
     record_at,
 )
 
-# Codes from here on are tokens: this number plus the token's id.
-FIRST_TOKEN = 0x110000
 _TOKEN = SPACE + 1
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
 _S, _T, _M, _D, _R, _E, _V, _L = (ord(letter) for letter in "stmdrevl")

@@ -10,8 +10,7 @@ import numpy as np
 
 from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
 from tfrecords.tokenizers.by_library import AddedToken
-from tfrecords.tokenizers.bytes.byte_segmenter import FIRST_TOKEN
-from tfrecords.tokenizers.characters import CharacterRules
+from tfrecords.tokenizers.characters import FIRST_TOKEN, CharacterRules
 
 
 class TextReader:

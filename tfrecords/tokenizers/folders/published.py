@@ -1,4 +1,7 @@
-"""Makes tokenizers from a tokenizer.json, or from vocabularies with transformers' settings."""
+"""Makes tokenizers from a tokenizer.json, or from vocabularies with transformers' settings.
+
+Each kind of tokenizer is imported by the function that makes it.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -8,13 +11,9 @@ from absl import logging
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer, check_last_id, pieces_by_id
-from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.bytes.byte_bpe_file import ROBERTA, as_tokenizer_json, rules_of_files
 from tfrecords.tokenizers.folders import other_files
 from tfrecords.tokenizers.folders.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.folders.row_template import framing, pair_rules, usual_pair
-from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.unigram_file import as_model, is_step_of_blanks, is_step_of_quotes, shifted
 from tfrecords.tokenizers.wordpiece import BERT_RULES, LIBRARY_RULES, WordPieceRules, WordPieceTokenizer
 
 # Next to the vocabulary of a byte-level BPE.
@@ -37,6 +36,9 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     values = files.read_json(path)
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
     if kind == "BPE":
+        from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+        from tfrecords.tokenizers.bytes.byte_bpe_file import ROBERTA, as_tokenizer_json
+
         refuse_lower_case(lower_case, path)
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(read_file(path), path=path, roles=near.roles())
@@ -60,6 +62,9 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
     Raises UserError if they are missing, damaged or inconsistent.
     """
+    from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+    from tfrecords.tokenizers.bytes.byte_bpe_file import as_tokenizer_json, rules_of_files
+
     refuse_lower_case(lower_case, path)
     merges, near = path.parent / _MERGES, FolderFiles(path.parent)
     if not merges.is_file():
@@ -164,6 +169,9 @@ def sentencepiece(
 
     A comma after a digit is a piece of its own, as in google-research/albert, unlike in ALBERT's tokenizer.json.
     """
+    from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+    from tfrecords.tokenizers.unigram_file import shifted
+
     near.check("sentencepiece")
     if near.described:
         _check_unigram(near)
@@ -185,6 +193,9 @@ def sentencepiece(
 
 
 def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path) -> Tokenizer:
+    from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+    from tfrecords.tokenizers.unigram_file import as_model
+
     near.check("sentencepiece")
     splits = _check_unigram(near)
     values, steps = near.described, near.steps("normalizer")
@@ -198,6 +209,8 @@ def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | No
 
 
 def _check_unigram(near: FolderFiles) -> bool:
+    from tfrecords.tokenizers.unigram_file import is_step_of_blanks, is_step_of_quotes
+
     steps = near.steps("normalizer")
     inner = [step for step in steps if step["type"] != "Replace"]
     quotes = [step for step in steps if is_step_of_quotes(step)]

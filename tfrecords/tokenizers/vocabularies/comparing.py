@@ -11,7 +11,6 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import WORD_BOUNDARY
-from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 
 SPECIAL = ("cls", "sep", "mask", "pad", "unk")
 # Texts that show how a tokenizer changes a text before it looks for pieces: case, accents, wide letters, ligatures.
@@ -157,6 +156,8 @@ def _of_sentencepiece(former: Any) -> _Parts:
 
 
 def _of_bytes(former: Any) -> _Parts:
+    from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
+
     ranks = {merge: rank for rank, merge in enumerate(former.rules.merges)}
     ids, characters = former.rules.ids, byte_characters()
 

@@ -1,0 +1,42 @@
+"""What is refused: errors of ours, and tables of flags as a user gives them, " => ", and a pattern of the error."""
+
+import contextlib
+import dataclasses
+import shlex
+
+import pytest
+from absl import flags
+
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import define_flags, flag_name, settings_of
+
+
+@contextlib.contextmanager
+def refused(match):
+    """Asserts that the block ends with an error of ours: one line, in which the pattern is found."""
+    with pytest.raises(UserError, match=match) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)
+
+
+def changed(settings, line):
+    """Returns settings as the flags of a line change them."""
+    values = flags.FlagValues()
+    define_flags(type(settings), values)
+    values(["command", *shlex.split(line)])
+    given = {field.name: values[flag_name(field)] for field in settings_of(type(settings))}
+    said = {name: flag.value for name, flag in given.items() if flag.present}
+    return dataclasses.replace(
+        settings, **{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    )
+
+
+def lines(table):
+    return table.strip().splitlines()
+
+
+def assert_refused(line, settings, run):
+    """Asserts that `run` of settings changed by the line's flags ends with its sentence."""
+    given, _, said = line.partition("=> ")
+    with refused(said):
+        run(changed(settings, given))
