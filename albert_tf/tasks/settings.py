@@ -51,9 +51,6 @@ class OfLabels(OfWeights, OfTeacher, only="task!=pairs"):
     """Settings of tasks that have labels or answers."""
 
     early_exit: bool = setting(False, help="train a head after every layer, so that a row may stop early")
-    calibrate: bool = setting(
-        True, help="fit a temperature, or thresholds of several labels, on the rows held out, and store it in the model"
-    )
     class_weights: str = setting(
         "",
         help="weight of each class in the loss: balanced, or a list such as no=1,yes=3; empty: all examples "
@@ -184,6 +181,7 @@ class FinetuningSettings(
         "each; empty: 0",
     )
     # Without flags.
+    calibrate: bool = True
     seed: int = 0
     num_warmup_steps: int = -1
     albert_dropout: float = -1.0
