@@ -5,14 +5,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from albert_tf.tasks.tables.data_file import FileOptions, text_key
-from albert_tf.tasks.task import Answered
 from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
 from tfrecords.base.tables import read_table, write_table
+
+# A command reads this file before TensorFlow starts.
+if TYPE_CHECKING:
+    from albert_tf.tasks.task import Answered
 
 FILE = "held_out.csv"
 # The `text_key` of each row that the run was trained on.
@@ -22,7 +26,7 @@ _UNREADABLE = re.compile(r"\A\s*\Z|\0|\r(?!\n)")
 _TEXTS, _ANSWER = ("text", "second_text"), ("prediction", "probability")
 
 
-def write_held_out(folder: Path, answered: Sequence[Answered]) -> Path:
+def write_held_out(folder: Path, answered: Sequence["Answered"]) -> Path:
     """Writes rows: texts, label, prediction, and the probability of the choice that the model is least sure of."""
     count, has_labels = len(answered[0].texts), answered[0].label is not None
     names = [*_TEXTS, *(f"negative_{number}" for number in range(1, count))][:count]
@@ -34,7 +38,7 @@ def write_held_out(folder: Path, answered: Sequence[Answered]) -> Path:
     return write_table(folder / FILE, [*names, *["label"] * has_labels, *_ANSWER], rows)
 
 
-def _probability(answered: Answered) -> list[str]:
+def _probability(answered: "Answered") -> list[str]:
     return [f"{softmax(answered.logits).max(axis=1).min():.6g}" if len(answered.right) else ""]
 
 
