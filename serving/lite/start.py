@@ -67,6 +67,8 @@ class PortSettings(CheckedSettings):
         """Returns the flags of `serving.model_server` for a model and its gateway."""
         flags = [*self.model_flags(base), f"--port={self.grpc_port}", f"--rest_api_port={self.rest_api_port}"]
         flags += [f"--bind_address={self.bind_address}", f"--gateway_port={self.port}"]
+        # By default two cores refuse an eighth client, which would wait for milliseconds.
+        flags += ["--grpc_max_threads=64"]
         if self.api_key_file:
             flags += [f"--gateway_api_key_file={self.api_key_file}", f"--open_ports={self.open_ports}"]
         return flags

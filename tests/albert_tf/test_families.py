@@ -80,7 +80,7 @@ FOLLOWED = [
     ({"global_attn_every_n_layers": 1}, dict(attention_window=0, rotary_local_theta=0.0)),
     ({"hidden_activation": "silu", "norm_eps": 1e-12, "layer_norm_eps": 1.0},
      dict(hidden_act="silu", layer_norm_eps=1e-12)),
-    ({"classifier_pooling": "mean", "tie_word_embeddings": False}, dict(pooling="mean", tie_word_embeddings=False)),
+    ({"classifier_pooling": "mean", "tie_word_embeddings": False}, dict(pooling="mean", tie_word_embeddings=False))
 ]  # fmt: skip
 
 

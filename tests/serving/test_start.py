@@ -215,6 +215,7 @@ def test_the_embedded_server_has_the_gateway_and_the_real_one_has_it_in_front(se
     ((python, *command),) = start.commands(settings, tmp_path / "out" / "film", "/s")
     assert python == sys.executable and command[:2] == ["-m", "serving.model_server"]
     assert {"--gateway_port=8080", "--port=8500", "--bind_address=0.0.0.0", "--gateway_api_key_file=keys"} <= {*command}
+    assert "--grpc_max_threads=64" in command, "two cores would refuse an eighth client"
     monkeypatch.setattr(start.shutil, "which", lambda name: f"/usr/bin/{name}")
     server, gateway = start.commands(settings, tmp_path / "out" / "film", "/s")
     assert server[0] == "/usr/bin/tensorflow_model_server" and "--model_name=film" in server

@@ -52,10 +52,10 @@ def held_out_options(options: FileOptions, columns: Sequence[str]) -> FileOption
     )
 
 
-def held_out_file(model: str) -> Path | None:
-    """Returns the table of the run whose folder, or a file in it, is `model`; None without one."""
-    path = (Path(model) if Path(model).is_dir() else Path(model).parent) / FILE
-    return path if model and path.is_file() else None
+def of_run(model: str | os.PathLike, name: str = FILE) -> Path | None:
+    """Returns a file of the run whose folder, or a file in it, is `model`; None if there is none."""
+    path = (Path(model) if Path(model).is_dir() else Path(model).parent) / name
+    return path if str(model) and path.is_file() else None
 
 
 def held_out_rows(path: Path, most: int) -> dict[str, list[str]]:
@@ -66,8 +66,8 @@ def held_out_rows(path: Path, most: int) -> dict[str, list[str]]:
     return {name: [rows[number].values[name] for number in some] for name in table.columns}
 
 
-def trained_on(run: str | os.PathLike, texts: Iterable[Sequence[str]]) -> int:
+def trained_on(run: str, texts: Iterable[Sequence[str]]) -> int:
     """Returns how many rows of texts the run in a folder, or with a model file, was trained on."""
-    path = (Path(run) if Path(run).is_dir() else Path(run).parent) / TRAINED
-    known = set(files.read_json(path)) if path.is_file() else ()
+    path = of_run(run, TRAINED)
+    known = set(files.read_json(path)) if path else ()
     return sum(text_key(one) in known for one in texts)

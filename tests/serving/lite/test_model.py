@@ -12,6 +12,7 @@ import pytest
 from serving.lite import LiteModel, description
 from serving.lite.interpreters import Interpreters
 from serving.litert import agreement
+from serving.litert.trial_lines import ordinary
 from tests.column import Column
 from tests.refusals import refused
 from tfrecords.base.errors import UserError
@@ -290,6 +291,12 @@ class TestVersions:
         monkeypatch.setattr("serving.lite.interpreters.np.isfinite", lambda values: np.zeros(1, bool))
         with refused("embedding holds NaN or infinity"):
             lite.encode("a")
+
+
+def test_lines_that_judge_a_model_are_of_its_vocabularys_words(tokenizer):
+    lines = ["the cat sat", "the \u13a0 sat", "zyx wvu", "a film", "", "parisparisparis"]
+    assert ordinary(tokenizer, lines) == ["the cat sat", "a film"]
+    assert ordinary(tokenizer, lines[1:3]) == lines[1:3]
 
 
 @pytest.mark.parametrize(
