@@ -22,8 +22,7 @@ from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import FileOptions
 from albert_tf.tasks.tables.held_out import of_run, trained_on
 from albert_tf.tasks.task import Task
-from albert_tf.training.baseline import baseline_scores
-from albert_tf.training.figures import figures_of, lines_of
+from albert_tf.training.figures import baseline_scores, figures_of, lines_of
 from albert_tf.training.preparation import Split
 from tfrecords.answers.texts import TextModel, truncation_line
 from tfrecords.base import files

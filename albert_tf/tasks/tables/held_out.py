@@ -14,6 +14,7 @@ from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
 from tfrecords.base.tables import read_table, write_table
 
+# A command reads this file before TensorFlow starts.
 if TYPE_CHECKING:
     from albert_tf.tasks.task import Answered
 
