@@ -90,15 +90,13 @@ def main(settings: EvaluationSettings) -> None:
 def _evaluate_file(settings: EvaluationSettings) -> None:
     place = find_model(settings.model)
     folder = _folder(settings, place)
-    run = (place if place.is_dir() else place.parent) / "run.json"
-    label_column = files.read_object(run).get("label_column", "")
     options = FileOptions.of(settings)
     columns_of(options)
     start_tensorflow()
     from albert_tf.training.file_evaluation import evaluate_file
 
     output_dir = settings.output_dir or results_folder(folder, settings.data_file)
-    evaluate_file(settings.model, options, label_column, str(output_dir), settings.depth, settings.batch_size)
+    evaluate_file(settings.model, options, str(output_dir), settings.depth, settings.batch_size)
 
 
 def results_folder(folder: Path, data_file: str) -> Path:

@@ -19,7 +19,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config.extension import Extension
 from albert_tf.loading.load import Loaded
 from albert_tf.loading.saving import task_of
-from albert_tf.tasks.tables.held_out import held_out_file, held_out_rows
+from albert_tf.tasks.tables.held_out import held_out_rows, of_run
 from serving.check import ask_once, check
 from serving.evaluate import comparison, load_exported
 from serving.export_settings import CALIBRATION_ROWS, ExportSettings, read_calibration, settings_of
@@ -82,7 +82,7 @@ def _write(settings: ExportSettings, loaded: Loaded) -> Path:
             write_source(temporary, _described(settings))
         else:
             differences = _write_saved_model(temporary, loaded, exportable, settings)
-        if settings.check and (rows := held_out_file(loaded.source)):
+        if settings.check and (rows := of_run(loaded.source)):
             print(f"check: {comparison(loaded, temporary, rows)[1]}")
         else:
             for name, difference in (differences or {}).items():
@@ -214,7 +214,7 @@ def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
 
 def _calibration(settings: ExportSettings, loaded: Loaded, length: int) -> tuple | None:
     """Returns the rows that int8 takes its ranges from: those of --calibration_text, or of the model's run."""
-    tokenizer, rows = loaded.tokenizer, held_out_file(loaded.source)
+    tokenizer, rows = loaded.tokenizer, of_run(loaded.source)
     if settings.calibration_text:
         columns = [read_calibration(settings.calibration_text)]
         if tokenizer is None:

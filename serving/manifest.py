@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from serving.lite.description import MODEL_FILE
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 from tfrecords.base.files import check_format, read_json
 
 # What tensorflow_model_server looks for in a version's folder; with --prefer_tflite_model first for the latter.
 SAVED_MODEL, LITERT = "saved_model.pb", MODEL_FILE
 MANIFEST = "assets.extra/manifest.json"
 FORMAT_VERSION = 2
-_OBJECTS, _TEXTS = ("versions", "config", "export"), ("created",)
+_OBJECTS = ("versions", "config", "export")
 
 
 def versions_of(base: Path) -> list[Path]:
@@ -30,13 +30,14 @@ def read_manifest(version: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     manifest = read_json(path)
-    if not isinstance(manifest, dict):
-        raise UserError(f"'{path}' is damaged: it holds no JSON object; export the model again")
+    damaged, again = f"'{path}' is damaged: ", "; export the model again"
+    refuse({f"{damaged}it holds no JSON object{again}": not isinstance(manifest, dict)})
     check_format(f"'{path}'", manifest, FORMAT_VERSION)
-    for names, kind, said in ((_OBJECTS, dict, "JSON object"), (_TEXTS, str, "string")):
-        for name in names:
-            if not isinstance(manifest.get(name), kind):
-                raise UserError(f"'{path}' is damaged: its '{name}' is no {said}; export the model again")
-    if not isinstance(manifest["export"].get("model"), str):
-        raise UserError(f"'{path}' is damaged: its export's 'model' is no string; export the model again")
+    export = manifest.get("export")
+    refuse({f"{damaged}its '{name}' is no JSON object{again}": not isinstance(manifest.get(name), dict)
+            for name in _OBJECTS} | {
+        f"{damaged}its 'created' is no string{again}": not isinstance(manifest.get("created"), str),
+        f"{damaged}its export's 'model' is no string{again}":
+            isinstance(export, dict) and not isinstance(export.get("model"), str),
+    })  # fmt: skip
     return manifest

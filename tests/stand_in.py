@@ -1,6 +1,5 @@
 """A server that does no work: it serves one model named `default`, with one constant answer."""
 
-from collections.abc import Callable
 from concurrent import futures
 
 import grpc
@@ -14,8 +13,6 @@ IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
 TEXT = {"text": (7, 1)}
 Tensors = dict[str, tuple[int, int]]
 PROBABILITIES: Tensors = {"probabilities": (1, 2)}
-
-Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 def constant_answer(probabilities=(0.25, 0.75), version=1):

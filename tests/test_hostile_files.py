@@ -109,7 +109,6 @@ def virtual(file):
 
 
 LAMBDA = {"class_name": "__lambda__", "config": {"value": "4wEAAAA="}}
-OUTSIDE = "'{path}' refers to data elsewhere"
 KERAS = {
     "a lambda": (with_config(LAMBDA), "names None.__lambda__, which is no class"),
     "a Lambda layer": (with_config(named("keras.layers", "Lambda", function=LAMBDA)), "keras.layers.Lambda|__lam"),

@@ -78,9 +78,8 @@ def test_the_serving_kit_knows_nothing_of_albert(sources):
     assert reached == set()
 
 
-# Modules of packages that a declared one requires; and one that an application may bring.
+# Modules of packages that a declared one requires.
 COME_WITH = {"h5py": "keras", "flatbuffers": "ai-edge-litert", "ml_dtypes": "keras"}
-BROUGHT = {"opentelemetry"}
 
 
 def test_what_is_imported_at_load_is_declared(sources):
@@ -98,7 +97,7 @@ def test_what_is_imported_at_load_is_declared(sources):
         if room(path) in ROOMS and taken.at_load
     } - {*ROOMS, *sys.stdlib_module_names}
     undeclared = {name for name in modules if not declared & {package_of(one) for one in packages.get(name, [name])}}
-    assert undeclared == {*COME_WITH, *BROUGHT}
+    assert undeclared == set(COME_WITH)
     for name, giver in COME_WITH.items():
         assert package_of(name) in {package_of(line) for line in importlib.metadata.requires(giver)}
 

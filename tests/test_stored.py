@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 STORED = Path(__file__).parent / "stored"
 HEADS = list(make.heads())
 TINY = (*extensions.ENCODERS, "xlnet", "xlnet_classifier", "roberta", "roberta_classifier")
+TINY += ("modernbert", "modernbert_words")
 # The others are slow: a graph of each takes seconds to build or to load. Of the fine-tuning curves that of early exits
 # stays: its last head is the plain one.
 QUICK = ("classifier", "dynamic", "early exit", "xlnet_classifier", "roberta_classifier")
@@ -179,7 +180,9 @@ def test_what_a_later_version_wrote_is_refused_by_its_number(tmp_path, write, re
 
 def test_every_extension_is_stored():
     """A field that no stored file sets could be read wrongly by a later version; the others change no layout."""
-    stored = set().union(*extensions.ENCODERS.values(), extensions.XLNET, extensions.ROBERTA, extensions.SIZES)
+    stored = set().union(
+        *extensions.ENCODERS.values(), extensions.XLNET, extensions.ROBERTA, extensions.MODERNBERT, extensions.SIZES
+    )
     others = {"inner_group_num", "always_project", "initializer_range", "gate_init", "rotary_theta"}
     others |= {"depth_lora_target", "hidden_dropout_prob", "attention_probs_dropout_prob"}
     others |= {"halting_threshold", "ponder_cost", "equilibrium_phantom_steps", "equilibrium_damping"}

@@ -46,14 +46,17 @@ def parameters(config: AlbertConfig) -> Parameters:
     attention = 4 * (hidden * hidden + bias * spec.attention_bias * hidden) + norm * hidden
     inner = inner_products * (hidden * inside + bias * inside)
     feed_forward = inner + inside * hidden + bias * hidden + norm * hidden
-    final_norm = (config.norm_position == "pre") * norm * hidden
+    final_norm = ((config.norm_position == "pre") - (not config.first_norm)) * norm * hidden
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
     blocks += final_norm + sum(_of_extension(config, one) for one in config.extensions)
     embeddings += sum(_sizes(one.weight_layers(config, "embeddings", ())) for one in config.extensions)
-    masked_lm = hidden * width + width + 2 * width + config.vocab_size
+    of_norm = norm if config.pooler_norm else 3
+    masked_lm = hidden * width + of_norm * width + config.vocab_size
+    masked_lm += (not config.tie_word_embeddings) * config.vocab_size * embedding
     heads = next(filter(None, (one.head_weights(config) for one in config.extensions)), masked_lm + 2 * hidden + 2)
-    return Parameters(embeddings, blocks, hidden * hidden + hidden, heads)
+    pooler = hidden * hidden + (norm if config.pooler_norm else 1) * hidden
+    return Parameters(embeddings, blocks, pooler, heads)
 
 
 def _of_extension(config: AlbertConfig, extension: Extension) -> int:

@@ -129,7 +129,9 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     if in_file:
         # For BERT's class, transformers builds the steps itself and ignores the file's.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
-        return values | named | ({"tokenizer_class": _BY_FILE} if tokenizer.kind == "wordpiece" else {})
+        # RoBERTa's, too, in another form than its own.
+        is_built = tokenizer.kind == "wordpiece" or tokenizer.separators_between == 1
+        return values | named | ({"tokenizer_class": _BY_FILE} if is_built else {})
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents
     accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}
     return values | {"do_lower_case": lower} | accents

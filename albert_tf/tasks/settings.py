@@ -51,9 +51,6 @@ class OfLabels(OfWeights, OfTeacher, only="task!=pairs"):
     """Settings of tasks that have labels or answers."""
 
     early_exit: bool = setting(False, help="train a head after every layer, so that a row may stop early")
-    calibrate: bool = setting(
-        True, help="fit a temperature, or thresholds of several labels, on the rows held out, and store it in the model"
-    )
     class_weights: str = setting(
         "",
         help="weight of each class in the loss: balanced, or a list such as no=1,yes=3; empty: all examples "
@@ -102,13 +99,11 @@ _DEFAULTS = {
     "learning_rate": 0.0,
     "train_batch_size": 0,
     "num_train_steps": 0,
-    "save_checkpoints_steps": 0,
 }
 _MEANINGS = {
     "learning_rate": _OWN,
     "train_batch_size": _OWN,
     "num_train_steps": "by --num_train_epochs, or else the task's own",
-    "save_checkpoints_steps": "an epoch, at most 1000",
 }
 
 
@@ -144,7 +139,8 @@ class FinetuningSettings(
             ("albert_dropout", "random_depth_min"), "--config=FILE beside --init_from, a config.json that says it"
         ),
         **dict.fromkeys(
-            ("classifier_dropout", "temperature", "weight_decay", "eval_batch_size"), "FinetuningSettings in Python"
+            ("classifier_dropout", "temperature", "weight_decay", "eval_batch_size", "save_checkpoints_steps"),
+            "FinetuningSettings in Python",
         ),
         **dict.fromkeys(
             ("depth", "lower_case", "keep_accents"), "albert_tf.load(MODEL, ...).save(FOLDER), and --init_from=FOLDER"
@@ -183,8 +179,12 @@ class FinetuningSettings(
         help="seed for new weights, dropout and the order of examples, or several such as 0,1,2, which train a run "
         "each; empty: 0",
     )
+    calibrate: bool = setting(
+        True, help="divide the head by a temperature, so that its probabilities are right of the rows held out"
+    )
     # Without flags.
     seed: int = 0
+    save_checkpoints_steps: int = 0
     num_warmup_steps: int = -1
     albert_dropout: float = -1.0
     classifier_dropout: float = -1.0

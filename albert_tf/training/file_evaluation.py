@@ -20,10 +20,9 @@ from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.resolving import open_labelled_file
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables.data_file import FileOptions
-from albert_tf.tasks.tables.held_out import trained_on
+from albert_tf.tasks.tables.held_out import of_run, trained_on
 from albert_tf.tasks.task import Task
-from albert_tf.training.baseline import baseline_scores
-from albert_tf.training.figures import figures_of, lines_of
+from albert_tf.training.figures import baseline_scores, figures_of, lines_of
 from albert_tf.training.preparation import Split
 from tfrecords.answers.texts import TextModel, truncation_line
 from tfrecords.base import files
@@ -38,14 +37,14 @@ _KINDS = {
 
 
 def evaluate_file(
-    path: str, options: FileOptions, label_column: str, output_dir: str, depth: int = 0, batch_size: int = 64
+    path: str, options: FileOptions, output_dir: str, depth: int = 0, batch_size: int = 64
 ) -> dict[str, Any]:
     """Evaluates a model on a file of labelled rows; writes, prints and returns the results.
 
-    Unset `options` and an empty `label_column` default to the values used in training.
+    Unset `options` default to the values used in training.
     """
     model = evaluated(load(path, depth=depth), path, batch_size)
-    return report_on(model, measure(model, options, label_column), options.path, output_dir)
+    return report_on(model, measure(model, options), options.path, output_dir)
 
 
 class Evaluated(NamedTuple):
@@ -87,9 +86,9 @@ def evaluated(loaded: Loaded, path: str, batch_size: int = 64) -> Evaluated:
     return Evaluated(path, loaded, kind, names, loaded.task, preprocessor.tokenizer, length, answer, loaded.source)
 
 
-def measure(model: Evaluated, options: FileOptions, label_column: str = "", most: int = 0) -> Measured:
+def measure(model: Evaluated, options: FileOptions, most: int = 0) -> Measured:
     """Returns a model's outputs for a file; `most` is the number of rows, from all over the file, or 0 for all."""
-    task = measured_pairs(options, model.model) if model.kind == "pairs" else _task(model, options, label_column)
+    task = measured_pairs(options, model.model) if model.kind == "pairs" else _task(model, options)
     examples = task.read("dev")
     assert examples
     examples = examples[:: -(-len(examples) // most) if most else 1]
@@ -134,13 +133,14 @@ def report_on(model: Evaluated, measured: Measured, data_file: str, output_dir: 
     return report
 
 
-def _task(model: Evaluated, options: FileOptions, label_column: str) -> Task:
+def _task(model: Evaluated, options: FileOptions) -> Task:
     kind, names = model.kind, model.names
     # GLUE's files call some classes 0 and 1.
     codes = GLUE.get(model.task.get("task", ""), {}).get("label_names") or {}
     known = tuple(dict.fromkeys((*names, *codes)))
     options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
-    data_file = open_labelled_file(options, model.task, label_column)
+    trained = files.read_object(of_run(model.run, "run.json") or "")
+    data_file = open_labelled_file(options, model.task, trained.get("label_column", ""))
     there = {name for name, count in data_file.labels.items() if count}
     if kind == "classification" and not there <= set(names):
         if not there <= set(codes):

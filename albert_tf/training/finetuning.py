@@ -16,9 +16,8 @@ from albert_tf.tasks.prediction import predict
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables.held_out import TRAINED, write_held_out
 from albert_tf.tasks.task import Task
-from albert_tf.training.baseline import baseline_line
 from albert_tf.training.calibration import fitted, thresholds_of
-from albert_tf.training.figures import figures_of, lines_of
+from albert_tf.training.figures import baseline_line, figures_of, lines_of
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.batches import reader
 from albert_tf.training.loop.devices import Devices, make_devices

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.loaded import Loaded
-from albert_tf.tasks.tables.held_out import held_out_file
+from albert_tf.tasks.tables.held_out import of_run
 from serving.evaluate import comparison
 from serving.exportable.samples import as_array, model_features
 from serving.lite.model import LiteModel
@@ -24,7 +24,7 @@ def agrees(loaded: Loaded, version: Path) -> tuple[bool, str]:
     another, each vector's cosine is at least .99, and so is the correlation of numbers. A label is a class, a word's
     tag, an answer's text, a choice, or the likeliest word for a mask.
     """
-    if table := held_out_file(loaded.source):
+    if table := of_run(loaded.source):
         is_near, how = comparison(loaded, version, table)
         return is_near, f"of the rows held out: {how}"
     model, lines = LiteModel(version), ordinary(loaded.tokenizer, trial_lines(loaded.tokenizer))

@@ -14,7 +14,7 @@ from serving.score.rows import InputRow, Piece, read
 from serving.score.tables import FORMATS, JsonLines, Parquet
 from tfrecords.base import files
 from tfrecords.base.columns import batches
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.parts import Parts
 
 # The default outputs that a table should hold; other models: all.
@@ -58,17 +58,18 @@ class ScoringWorker:
     def describe(self) -> dict[str, Any]:
         """Returns the model's inputs and the requested outputs with their types."""
         model = open_model(self.source)
-        if model.wrong_inputs:
-            name = model.wrong_inputs[0]
-            raise UserError(f"the input '{name}' of the model is no text; export it with --inputs=text")
-        if self.fields and len(self.fields) != len(model.inputs):
-            raise UserError(f"--fields={','.join(self.fields)} must name a field for each of {', '.join(model.inputs)}")
-        if unknown := [name for name in self.outputs if name not in model.outputs]:
-            raise UserError(f"--outputs={unknown[0]} is none of the model's; it gives {', '.join(model.outputs)}")
+        unknown = [name for name in self.outputs if name not in model.outputs]
+        refuse({
+            f"the input '{', '.join(model.wrong_inputs)}' of the model is no text; export it with --inputs=text":
+                model.wrong_inputs,
+            f"--fields={','.join(self.fields)} must name a field for each of {', '.join(model.inputs)}":
+                self.fields and len(self.fields) != len(model.inputs),
+            f"--outputs={','.join(unknown)} is none of the model's; it gives {', '.join(model.outputs)}": unknown,
+        })  # fmt: skip
         others = tuple(name for name in model.outputs if name not in COUNTS)
         wanted = self.outputs or next((w for w in _WANTED if set(w) <= model.outputs.keys()), others)
-        if taken := [name for name in (*wanted, "error") if name in self.keep]:
-            raise UserError(f"--keep={taken[0]} has the name of a column of answers; rename it in the rows")
+        taken = ",".join(name for name in (*wanted, "error") if name in self.keep)
+        refuse({f"--keep={taken} has the name of a column of answers; rename it in the rows": taken})
         outputs = {name: model.outputs[name] for name in wanted}
         self.table(outputs)
         of_model = sample(model, sorted(outputs)) if self.source.target else {}

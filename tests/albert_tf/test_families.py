@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.families import families
 from serving.inference import make_encoder
@@ -80,7 +81,7 @@ FOLLOWED = [
     ({"global_attn_every_n_layers": 1}, dict(attention_window=0, rotary_local_theta=0.0)),
     ({"hidden_activation": "silu", "norm_eps": 1e-12, "layer_norm_eps": 1.0},
      dict(hidden_act="silu", layer_norm_eps=1e-12)),
-    ({"classifier_pooling": "mean", "tie_word_embeddings": False}, dict(pooling="mean", tie_word_embeddings=False)),
+    ({"classifier_pooling": "mean", "tie_word_embeddings": False}, dict(pooling="mean", tie_word_embeddings=False))
 ]  # fmt: skip
 
 
@@ -90,6 +91,15 @@ def test_keys_of_modernbert_old_and_new_are_followed_and_written(values, expecte
     assert {name: getattr(config, name) for name in expected} == expected
     save_huggingface(AlbertEncoder(config, pooler=False), tmp_path)
     assert load_huggingface(tmp_path).config == config
+
+
+def test_published_sizes_have_the_published_number_of_weights():
+    counts = {name: parameters(AlbertConfig.named(f"modernbert_{name}")).encoder for name in ("base", "large")}
+    assert counts == {"base": 149_014_272, "large": 394_781_696}
+    model = AlbertPretrainer(AlbertConfig.from_dict(MODERN | {"tie_word_embeddings": False}), pair_task=None)
+    assert parameters(model.encoder.config).total - parameters(model.encoder.config).pooler - 2 * 16 - 2 == (
+        model.count_params()
+    )
 
 
 OTHERS = table("""

@@ -102,6 +102,20 @@ def test_every_head_against_transformers(name, tmp_path):
     assert not found["missing_keys"] and not found["unexpected_keys"] and not found["mismatched_keys"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("length, pads_left", [(600, False), (600, True), (3000, False), (3000, True)])
+def test_rows_far_beyond_the_window_padded_on_either_side_against_transformers(length, pads_left, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    make.make(tmp_path, "modernbert_model", seed=2, length=length, pads_left=pads_left)
+    features, gold = dict(np.load(tmp_path / "inputs.npz")), np.load(tmp_path / "outputs.npz")["last_hidden_state"]
+    tokens = features["input_mask"] > 0
+    states = np.asarray(load_huggingface(tmp_path)(features)["sequence_output"])
+    # States have values to 4.
+    assert_allclose(states[tokens], gold[tokens], atol=3e-5, rtol=0)
+    assert np.abs(states - gold)[tokens].mean() < 2e-6
+
+
 def changed(case, folder, rename=lambda name: name, **changes):
     """The gold's folder with some tensors more, or without those given as None."""
     shutil.copytree(GOLD / case, folder, dirs_exist_ok=True)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import formats, save_huggingface
 from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.variables import encoder_of
 from tests.albert_tf.tiny import (
@@ -186,6 +186,6 @@ def test_encoders_alone_go_where_heads_have_no_form(tmp_path, caplog):
     assert_same_weights(formats.load(written(model, HF, tmp_path)), model.encoder)
     assert "how texts are pooled has no form there" in caplog.text
     with refused("transformers has no class for an AlbertSentenceEmbedder; give its encoder"):
-        formats.save_huggingface(model, tmp_path / "none")
+        save_huggingface(model, tmp_path / "none")
     with refused("not factorized afterwards"):
         factorize_embeddings(XlnetPretrainer(small(**XLNET)), 4)

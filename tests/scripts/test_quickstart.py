@@ -40,7 +40,7 @@ def test_the_stages_are_those_of_the_documented_road(listed):
     shown = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide/pretrain.md"))
     assert modules == [
         "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "albert_tf.run_pretraining",
-        "albert_tf.run_evaluation", "serving.export", "serving.export", "serving.export",
+        "albert_tf.run_evaluation", "serving.export", "serving.export", "serving.export"
     ]  # fmt: skip
     assert all(f"python -m {module} " in shown for module in modules)
 

@@ -52,6 +52,11 @@ XLNET = RELATIVE | dict(sharing="none", embedding_size=8, memory_length=4, hidde
 ROBERTA = dict(
     sharing="none", embedding_size=8, position_offset=2, type_vocab_size=1, hidden_act="gelu_erf", layer_norm_eps=1e-5
 )
+MODERNBERT = dict(
+    sharing="none", embedding_size=8, norm_position="pre", feed_forward="glu", use_bias=False, first_norm=False,
+    pooler_norm=True, pooler_act="gelu_erf", pooling="mean", position_type="rotary", rotary_local_theta=100.0,
+    attention_window=2, global_attention_every=2, window_first_token=False, tie_word_embeddings=False,
+)  # fmt: skip
 # Of 7 tokens of a row so many are real.
 LENGTHS = (7, 4, 1)
 EXPORTED = ("xlnet_classifier", "roberta_classifier", "several_at_once")
@@ -103,6 +108,8 @@ def models() -> dict[str, keras.Model]:
     found["xlnet_classifier"] = albert_tf.AlbertClassifier(encoder(XLNET | {"memory_length": 0}), 2)
     found["roberta"] = albert_tf.AlbertPretrainer(encoder(ROBERTA), pair_task=None)
     found["roberta_classifier"] = albert_tf.AlbertClassifier(encoder(ROBERTA), 2)
+    found["modernbert"] = encoder(MODERNBERT)
+    found["modernbert_words"] = albert_tf.AlbertPretrainer(encoder(MODERNBERT), pair_task=None)
     random = np.random.default_rng(6)
     for model in found.values():
         for weight in model.weights:

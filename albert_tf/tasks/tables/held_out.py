@@ -5,14 +5,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from albert_tf.tasks.tables.data_file import FileOptions, text_key
-from albert_tf.tasks.task import Answered
 from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
 from tfrecords.base.tables import read_table, write_table
+
+# A command reads this file before TensorFlow starts.
+if TYPE_CHECKING:
+    from albert_tf.tasks.task import Answered
 
 FILE = "held_out.csv"
 # The `text_key` of each row that the run was trained on.
@@ -22,7 +26,7 @@ _UNREADABLE = re.compile(r"\A\s*\Z|\0|\r(?!\n)")
 _TEXTS, _ANSWER = ("text", "second_text"), ("prediction", "probability")
 
 
-def write_held_out(folder: Path, answered: Sequence[Answered]) -> Path:
+def write_held_out(folder: Path, answered: Sequence["Answered"]) -> Path:
     """Writes rows: texts, label, prediction, and the probability of the choice that the model is least sure of."""
     count, has_labels = len(answered[0].texts), answered[0].label is not None
     names = [*_TEXTS, *(f"negative_{number}" for number in range(1, count))][:count]
@@ -34,7 +38,7 @@ def write_held_out(folder: Path, answered: Sequence[Answered]) -> Path:
     return write_table(folder / FILE, [*names, *["label"] * has_labels, *_ANSWER], rows)
 
 
-def _probability(answered: Answered) -> list[str]:
+def _probability(answered: "Answered") -> list[str]:
     return [f"{softmax(answered.logits).max(axis=1).min():.6g}" if len(answered.right) else ""]
 
 
@@ -48,10 +52,10 @@ def held_out_options(options: FileOptions, columns: Sequence[str]) -> FileOption
     )
 
 
-def held_out_file(model: str) -> Path | None:
-    """Returns the table of the run whose folder, or a file in it, is `model`; None without one."""
-    path = (Path(model) if Path(model).is_dir() else Path(model).parent) / FILE
-    return path if model and path.is_file() else None
+def of_run(model: str | os.PathLike, name: str = FILE) -> Path | None:
+    """Returns a file of the run whose folder, or a file in it, is `model`; None if there is none."""
+    path = (Path(model) if Path(model).is_dir() else Path(model).parent) / name
+    return path if str(model) and path.is_file() else None
 
 
 def held_out_rows(path: Path, most: int) -> dict[str, list[str]]:
@@ -62,8 +66,8 @@ def held_out_rows(path: Path, most: int) -> dict[str, list[str]]:
     return {name: [rows[number].values[name] for number in some] for name in table.columns}
 
 
-def trained_on(run: str | os.PathLike, texts: Iterable[Sequence[str]]) -> int:
+def trained_on(run: str, texts: Iterable[Sequence[str]]) -> int:
     """Returns how many rows of texts the run in a folder, or with a model file, was trained on."""
-    path = (Path(run) if Path(run).is_dir() else Path(run).parent) / TRAINED
-    known = set(files.read_json(path)) if path.is_file() else ()
+    path = of_run(run, TRAINED)
+    known = set(files.read_json(path)) if path else ()
     return sum(text_key(one) in known for one in texts)

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import albert_tf
-from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
+from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, mine_negatives, run_evaluation
 from albert_tf.embeddings.mining import hard_negatives, mine
 from albert_tf.loaded import Loaded
 from albert_tf.loading.preprocessing import Preprocessor
@@ -198,6 +198,16 @@ def test_a_run_learns_and_keeps_pooling_and_prompts(settings, start, capsys):
     assert_array_equal(loaded.encode("four"), loaded.encode("four", prompt_name=""))
     assert np.abs(query - before.encode_query("four")).max() > 1e-3
     assert Path("run/predictions/dev.tsv").read_text().startswith("line\tcosine:positive\n")
+    # What it was before, and what the rows held out are answered.
+    printed, first = capsys.readouterr().out, Path("run/history.csv").read_text().splitlines()[1]
+    assert first.startswith("0,0.0,") and f"before training: dev_mrr {first.split(',')[2]}" in printed
+    held_out = Path("run/held_out.csv")
+    assert held_out.read_text().startswith("text,second_text,prediction,probability\n")
+    run_evaluation.main(run_evaluation.EvaluationSettings(model="run", data_file=str(held_out), output_dir="measured"))
+    measured = json.loads(Path("measured/evaluation.json").read_text())
+    assert measured["metrics"] == pytest.approx(task["metrics"]) and "were trained on" not in capsys.readouterr().out
+    run_evaluation.main(run_evaluation.EvaluationSettings(model="run", data_file="a.csv", output_dir="measured"))
+    assert f"warning: {40 - measured['rows']} of 40 rows were trained on" in capsys.readouterr().out
 
 
 def test_a_small_model_learns_the_vectors_of_a_wider_one(settings, start, tmp_path):

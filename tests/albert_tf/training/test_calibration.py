@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 import albert_tf
 from albert_tf import run_evaluation
@@ -115,7 +116,7 @@ def finetuned(tmp_path, monkeypatch):
             data_file=str(tmp_path / f"{kind}.csv"), dev_fraction=0.4, output_dir=str(tmp_path / name), task=kind,
             config=str(tmp_path / "config.json"), tokenizer=str(tmp_path / "vocab.txt"), max_seq_length=16,
             learning_rate=0.05, train_batch_size=6, num_train_steps=2, text_column="Satz", label_column="Klasse",
-            **settings,
+            **settings
         )  # fmt: skip
         return finetune(given)
 
@@ -139,18 +140,18 @@ def test_every_road_gives_the_calibrated_probabilities(finetuned, tmp_path, monk
     loaded, texts = albert_tf.load(run), [row["text"] for row in rows]
     assert loaded.task["calibration"]["temperature"] == 3.0 and len(rows) == 8
     answers, shares = loaded.predict(texts), shares_of(loaded.predict(texts))
-    np.testing.assert_allclose(shares, softmax(np.log(shares_of(raw.predict(texts))) / 3.0), atol=1e-6)
+    assert_allclose(shares, softmax(np.log(shares_of(raw.predict(texts))) / 3.0), atol=1e-6)
     assert [one["label"] for one in answers] == [row["prediction"] for row in rows]
     assert [one["label"] for one in answers] == [one["label"] for one in raw.predict(texts)]
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], shares.max(axis=1), atol=1e-5)
+    assert_allclose([float(row["probability"]) for row in rows], shares.max(axis=1), atol=1e-5)
     # A LiteRT version: the light runtime by calls, and its server's signatures.
     lite = LiteModel(export(ExportSettings(str(run), str(tmp_path / "lite"), inputs="text", engine="litert")))
-    np.testing.assert_allclose(shares_of(lite.predict(texts)), shares, atol=1e-5)
+    assert_allclose(shares_of(lite.predict(texts)), shares, atol=1e-5)
     given = {"text": np.array([text.encode() for text in texts], object)}
     served = signatures_of(lite)["serving_default"].call(given, lambda: None)
-    np.testing.assert_allclose(served["probabilities"], shares, atol=1e-5)
+    assert_allclose(served["probabilities"], shares, atol=1e-5)
     # What a client makes of logits is the same.
-    np.testing.assert_allclose(softmax(served["logits"]), shares, atol=1e-5)
+    assert_allclose(softmax(served["logits"]), shares, atol=1e-5)
     # The same command again changes nothing.
     kept = {name: (run / name).read_bytes() for name in ("model.keras", "held_out.csv", "task.json")}
     finetuned("run")
@@ -163,11 +164,9 @@ def test_a_saved_model_gives_the_calibrated_probabilities(finetuned, tmp_path, m
     run, texts = finetuned("run", early_exit=True), ["so good", "bad so"]
     version = export(ExportSettings(str(run), str(tmp_path / "out"), inputs="text", warm_up_lengths=""))
     signatures, expected = tf.saved_model.load(str(version)).signatures, shares_of(albert_tf.load(run).predict(texts))
-    np.testing.assert_allclose(
-        signatures["serving_default"](text=tf.constant(texts))["probabilities"], expected, atol=1e-5
-    )
+    assert_allclose(signatures["serving_default"](text=tf.constant(texts))["probabilities"], expected, atol=1e-5)
     never = {"text": tf.constant(texts), "threshold": tf.constant([1.1, 1.1])}
-    np.testing.assert_allclose(signatures["early_exit"](**never)["probabilities"], expected, atol=1e-5)
+    assert_allclose(signatures["early_exit"](**never)["probabilities"], expected, atol=1e-5)
 
 
 def test_a_model_of_several_labels_has_a_threshold_for_each_on_every_road(finetuned, tmp_path, monkeypatch):
@@ -208,4 +207,4 @@ def test_a_row_with_any_text_is_kept_as_it_is(tmp_path):
     assert set(found["probability"]) == {"0.880797"} and set(found["label"]) == {"yes"}
     few = held_out.held_out_rows(path, 3)
     assert few["text"] == [texts[0], texts[4], texts[8]]
-    assert held_out.held_out_file(str(tmp_path / "model.keras")) == path and held_out.held_out_file("") is None
+    assert held_out.of_run(str(tmp_path / "model.keras")) == path and held_out.of_run("") is None

@@ -16,9 +16,9 @@ from albert_tf.training.preparation import Split
 from serving import commands, evaluate, exporting
 from serving.export import ExportSettings, export
 from serving.litert import agreement
+from tests.refusals import refused
 from tests.serving.conftest import LABELS, SINGLE, write_export
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 from tfrecords.base.tables import write_table
 from tfrecords.reading.framing import Framer, encode
 
@@ -95,18 +95,18 @@ def test_an_embedder_is_compared_by_cosines(both, rows, tmp_path, capsys):
 def measured(kind, outputs):
     task = SimpleNamespace(
         kind=kind, score=lambda *given: {},
-        answered=lambda examples, rows, outputs: [Answered((), one, None) for one in outputs],
+        answered=lambda examples, rows, outputs: [Answered((), one, None) for one in outputs]
     )  # fmt: skip
     return Measured(task, Split("dev", [], None), outputs)
 
 
-@pytest.mark.parametrize(("count", "changed", "near"), [(200, 1, True), (200, 2, False), (199, 1, False), (8, 0, True)])
+@pytest.mark.parametrize("count, changed, near", [(200, 1, True), (200, 2, False), (199, 1, False), (8, 0, True)])
 def test_one_label_in_200_may_change(count, changed, near):
     labels = [measured("classification", ["b"] * some + ["a"] * (count - some)) for some in (changed, 0)]
     assert evaluate.nearness(*labels) == (near, f"{changed} of {count} labels changed")
 
 
-@pytest.mark.parametrize(("angle", "near"), [(0.1, True), (0.2, False)])
+@pytest.mark.parametrize("angle, near", [(0.1, True), (0.2, False)])
 def test_the_least_cosine_is_099(angle, near):
     vectors = [[[[1.0, 0.0]], [[np.cos(one), np.sin(one)]]] for one in (angle, 0.0)]
     found = evaluate.nearness(*(measured("pairs", one) for one in vectors))
@@ -173,7 +173,7 @@ def test_evaluate_sees_that_its_model_is_an_export(exported, monkeypatch):
 
 
 def test_what_an_export_cannot_be_asked_is_named(exported, rows, both):
-    with pytest.raises(UserError, match="--suite is not for a SavedModel"):
+    with refused("--suite is not for a SavedModel"):
         evaluate.main(EvaluationSettings(model=str(exported("ids")), suite="embeddings", data_dir="sets"))
-    with pytest.raises(UserError, match="answers spans, or takes no texts; --data_file is for versions that give"):
+    with refused("answers spans, or takes no texts; --data_file is for versions that give"):
         evaluated(both("spans")[1].folder, rows)

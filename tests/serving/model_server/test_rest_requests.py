@@ -11,7 +11,7 @@ import pytest
 DEEP = {
     "deep_lists": 100_000 * "[", "ends_of_lists": 100_000 * "]", "deep_objects": 100_000 * '{"a":',
     "rank_33": 33 * "[" + "1" + 33 * "]", "rank_300": 300 * "[" + "1" + 300 * "]", "googol": "1" + 400 * "0",
-    "zeros": 5000 * "0", "nines": 5000 * "9",
+    "zeros": 5000 * "0", "nines": 5000 * "9"
 }  # fmt: skip
 LINES = [
     line for line in Path(__file__).with_name("rest_requests.txt").read_text("utf-8").splitlines() if line[0] != "#"

@@ -32,7 +32,3 @@ def test_only_the_versions_that_lend_them_are_told_not_to(monkeypatch, version, 
 def test_this_process_has_them_to_itself():
     """The tests import this library first."""
     assert tf.__version__ and LocalSymbols in sys.meta_path and FLAGS not in sys.modules
-
-
-TORCH = "import torch\nfrom triton._C import libtriton\nprint(torch.ones(3).sum().item())\n"
-OURS = "import albert_tf, tensorflow_text, tensorflow as tf\nprint(tf.reduce_sum(tf.ones(3)).numpy().item())\n"

@@ -128,18 +128,6 @@ def test_special_pieces_go_by_their_role_wherever_they_stand(former_of):
     assert difference(moved, former) == "[CLS] has the id 2, not 3"
 
 
-def _line_ends(kind, former, folder):
-    (folder / "vocab.txt").write_bytes(former.vocabulary.replace(b"\n", b"\r\n"))
-    return load_tokenizer(folder / "vocab.txt")
-
-
-def _two_files(kind, former, folder):
-    for name, content in former.published_files().items():
-        if name != "tokenizer.json":
-            (folder / name).write_bytes(content)
-    return load_tokenizer(folder)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_differences_are_named(former_of, kind):
     former = former_of(kind)

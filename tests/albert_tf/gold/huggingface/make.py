@@ -52,7 +52,7 @@ COMMITTED = ("roberta", "roberta_classifier", "mpnet", "mpnet_classifier")
 COMMITTED += ("modernbert", "modernbert_classifier", "distilbert_classifier", "electra")
 
 
-def make(folder: Path, name: str, seed: int = 0, length: int = 0, pads_left: bool = False) -> None:
+def make(folder, name, seed=0, length=0, pads_left=False):
     """Writes the random model called `name`, inputs with padding, and its answers in float32.
 
     `length`, if given, is that of the rows.
