@@ -89,13 +89,15 @@ def _served(version: Path, loaded: Loaded) -> Loaded:
     # Registers the operations of tokenizers.
     import tensorflow_text  # noqa: F401
 
-    signatures = tf.saved_model.load(str(version)).signatures
-    ask = signatures["ids" if "ids" in signatures else "serving_default"]
-    output = next(one for one in ("embedding", "value", "logits") if one in ask.structured_outputs)
+    saved = tf.saved_model.load(str(version))
+    name = "ids" if "ids" in saved.signatures else "serving_default"
+    inputs, outputs = saved.signatures[name].structured_input_signature[1], saved.signatures[name].structured_outputs
+    output = next(one for one in ("embedding", "value", "logits") if one in outputs)
 
     def call(features: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         given = {"lengths": tf.reduce_sum(features["input_mask"], axis=1), **features}
-        answer = ask(**{name: given[name] for name in ask.structured_input_signature[1]})[output]
+        # What was loaded, since a signature does not keep its variables.
+        answer = saved.signatures[name](**{one: given[one] for one in inputs})[output]
         return answer[:, None] if output == "value" else answer
 
     setattr(loaded.model, "call", call)  # noqa: B010  (the class's method is of all models)
