@@ -137,3 +137,23 @@ def test_a_head_with_its_own_table_of_words_is_never_tied(tmp_path):
     # Without a head for words there is nothing to tie.
     save_huggingface(KINDS["classifier"](bert), tmp_path / "classifier")
     assert albert_tf.load(tmp_path / "classifier").model.encoder.config == bert
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_an_export_computes_what_the_last_layer_sees_in_its_window(pooling):
+    # The last of five layers is local, and computes [CLS] alone where that is all that is asked for.
+    values = MODERN | dict(num_hidden_layers=5, local_attention=8, classifier_pooling=pooling)
+    encoder, random = AlbertEncoder(AlbertConfig.from_dict(values)), np.random.default_rng(0)
+    for weight in encoder.weights:
+        weight.assign(random.normal(scale=0.3, size=weight.shape) + (weight.name == "gamma"))
+    lengths = np.array([40, 7, 23], "int32")
+    mask = (np.arange(40) < lengths[:, None]).astype("int32")
+    ids = random.integers(3, 40, (3, 40)).astype("int32") * mask
+    expected = encoder({"input_ids": ids, "input_mask": mask})
+    made = make_encoder(encoder)
+    whole = tf.function(made, autograph=False)(ids, lengths=lengths)
+    alone = tf.function(made.pooled, autograph=False)(ids, lengths)
+    for found in (whole["pooled_output"], alone):
+        assert_allclose(found, expected["pooled_output"], atol=1e-5)
+    states = np.asarray(whole["sequence_output"]), np.asarray(expected["sequence_output"])
+    assert_allclose(states[0][mask > 0], states[1][mask > 0], atol=3e-5)
