@@ -19,7 +19,7 @@ def masked_words(data: Path) -> tuple[list[str], list[str]]:
         ids = ids[(batch["segment_ids"][row] == 0) & (batch["input_mask"][row] > 0)][1:-1].tolist()
         starts = [*tokenizer.word_starts[ids], True]
         words = {n: tokenizer.decode([ids[n]]) for n in range(1, len(ids) - 1) if starts[n] and starts[n + 1]}
-        if places := [n for n, word in words.items() if len(word) > 3 and word.isalpha()]:
+        if places := [n for n, word in words.items() if len(word) > 3 and word.isalpha()] or [*words]:
             place = places[len(places) // 2]
             texts.append(f"{tokenizer.decode(ids[:place][-12:])} [MASK] {tokenizer.decode(ids[place + 1 :])}")
             truths.append(words[place])

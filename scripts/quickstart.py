@@ -179,7 +179,7 @@ def fill_words(target: str, server: int, work: Path) -> str:
 
     texts, truths = masked_words(work / "data")
     if not texts:
-        return "No held-out row has a word of four letters that is one piece"
+        return "No held-out row has a word that is one piece"
     begin = time.perf_counter()
     with Client(target, "text", signature="fill_mask") as client:
         pieces = client.predict_text(texts)["pieces"]

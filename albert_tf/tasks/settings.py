@@ -99,11 +99,13 @@ _DEFAULTS = {
     "learning_rate": 0.0,
     "train_batch_size": 0,
     "num_train_steps": 0,
+    "save_checkpoints_steps": 0,
 }
 _MEANINGS = {
     "learning_rate": _OWN,
     "train_batch_size": _OWN,
     "num_train_steps": "by --num_train_epochs, or else the task's own",
+    "save_checkpoints_steps": "an epoch, at most 1000",
 }
 
 
@@ -126,7 +128,7 @@ class FinetuningSettings(
             "seed dryrun"
         ),
         "Pairs of texts": "loss prompt",
-        "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile",
+        "Memory and speed": "gradient_accumulation_steps dtype_policy",
     }
     former: ClassVar[Mapping[str, str]] = {
         "seeds": "--seed=0,1,2",
@@ -139,7 +141,7 @@ class FinetuningSettings(
             ("albert_dropout", "random_depth_min"), "--config=FILE beside --init_from, a config.json that says it"
         ),
         **dict.fromkeys(
-            ("classifier_dropout", "temperature", "weight_decay", "eval_batch_size", "save_checkpoints_steps"),
+            ("classifier_dropout", "temperature", "weight_decay", "eval_batch_size", "jit_compile"),
             "FinetuningSettings in Python",
         ),
         **dict.fromkeys(
@@ -184,7 +186,7 @@ class FinetuningSettings(
     )
     # Without flags.
     seed: int = 0
-    save_checkpoints_steps: int = 0
+    jit_compile: bool = False
     num_warmup_steps: int = -1
     albert_dropout: float = -1.0
     classifier_dropout: float = -1.0

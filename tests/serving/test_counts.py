@@ -35,9 +35,9 @@ HELP = {
     "serving.model_server": (set(), 15),
     "serving.client": ({"grpc", "numpy"}, 27),
     "serving.gateway": ({"grpc", "numpy"}, 29),
-    "serving.export": ({"numpy"}, 39),
-    "albert_tf.run_pretraining": ({"numpy"}, 46),
-    "albert_tf.run_finetuning": ({"numpy"}, 48),
+    "serving.export": ({"numpy"}, 46),
+    "albert_tf.run_pretraining": ({"numpy"}, 47),
+    "albert_tf.run_finetuning": ({"numpy"}, 56),
     "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 42),
 }
 

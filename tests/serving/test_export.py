@@ -91,7 +91,7 @@ def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):
         assert arguments == (settings.model, settings.model, False, True, 3, True)
         raise UserError("as they say")
 
-    monkeypatch.setattr("serving.exporting.load", loading)
+    monkeypatch.setattr("serving.evaluate.load", loading)
     flags = {"lower_case": False, "keep_accents": True, "depth": 3, "other_tokenizer": True}
     with refused("as they say"):
         write(tokenizer=settings.model, **flags)
@@ -210,7 +210,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, sa
         raise UserError("no kernels")
 
     monkeypatch.setattr("serving.inference.onednn.require", probed)
-    for module in ("inference.encoder", "exporting"):
+    for module in ("inference.onednn", "exporting"):
         monkeypatch.setattr(f"serving.{module}.can_run", lambda compute, *_: compute != "bfloat16")
     with refused("no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
         write(compute="bfloat16")

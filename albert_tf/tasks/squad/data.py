@@ -12,6 +12,7 @@ from albert_tf.tasks.tables.values import LARGEST
 from tfrecords.base import files
 from tfrecords.base.columns import whole_characters
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 # The largest files of questions have some hundred megabytes.
 _MOST_BYTES = 2**30
@@ -123,6 +124,11 @@ def read_json(path: str | os.PathLike) -> Any:
         raise UserError(f"cannot read '{path}': {getattr(error, 'strerror', None) or error}") from error
     if len(data) > _MOST_BYTES:
         raise UserError(f"'{path}' unpacks to more than {_MOST_BYTES:,} bytes; split it")
+    try:
+        data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        kind = foreign_kind(data[:HEAD_BYTES]) or encoding_of(data, most=0) or str(error)
+        raise UserError(f"'{path}' is not JSON in UTF-8: it is {kind}") from error
     return files.parse_json(data, path)
 
 

@@ -48,7 +48,7 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     }  # fmt: skip
     best = max(float(accuracy) for (accuracy,) in history(finetuned, "dev_accuracy"))
     assert task["metrics"]["accuracy"] == pytest.approx(best, abs=1e-6)
-    assert load_task(finetuned / "model.keras") == task
+    assert load_task(finetuned / "model.keras") == task | {"calibration": calibration}
     assert history(finetuned, "step", "truncated_texts", "truncated_tokens") == [[step, "0", "0"] for step in "24"]
 
 

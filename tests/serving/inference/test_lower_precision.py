@@ -106,7 +106,7 @@ def without(hidden):
     [
         ("int8", {"hidden_act": "silu"}, None, None, "int8 knows the hidden_act gelu, gelu_erf, relu; .* has 'silu'"),
         ("int8", {}, "onednn.batch_matmul", lambda a, b, transpose_b=False: a, "a kernel .* gives other numbers"),
-        ("bfloat16", {}, "encoder.can_run", lambda *_: False, "no AVX-512; choose float32 or int8"),
+        ("bfloat16", {}, "onednn.can_run", lambda *_: False, "no AVX-512; choose float32 or int8"),
     ],
 )
 def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, replaced, by, message, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -242,8 +243,7 @@ def copied(vectors, tmp_path):
 
     def copy(change):
         folder = vectors[1].folder
-        for path in folder.iterdir():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
         values = json.loads((folder / description.FILE).read_text())
         del values["sha256"]
         change(values)
