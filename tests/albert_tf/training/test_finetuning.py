@@ -42,6 +42,8 @@ def settings(class_settings, tmp_path):
 def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     loaded, task = load(finetuned), load_task(finetuned)
     assert type(loaded.model).__name__ == "AlbertClassifier" and loaded.tokenizer.vocab_size == 500
+    calibration = task.pop("calibration")
+    assert 0 <= calibration["ece"] <= calibration["ece_before"] and calibration["temperature"] > 0
     assert task | {"metrics": None} == {
         "task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"],
         "max_seq_length": 32, "null_threshold": None, "metrics": None
@@ -151,7 +153,7 @@ def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(s
     folder = finetuning.finetune(changed(settings, flags))
     assert history(folder, "step", "dev_accuracy") == [["1", "0.25"], ["2", "0.5"], ["3", "0.5"]]
     assert "no better dev_accuracy in 1 evaluations: stopped early" in capsys.readouterr().out
-    assert load_task(folder)["metrics"] == {"accuracy": 0.5}
+    assert load_task(folder)["metrics"]["accuracy"] == 0.5
     for kept, second in zip(load_keras(folder / "model.keras").get_weights(), seen[1], strict=True):
         np.testing.assert_array_equal(kept, second)
     finetuning.finetune(changed(settings, flags))
@@ -163,7 +165,7 @@ def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_
 ):
     shutil.copytree(settings.data_dir, tmp_path / "data")
     dev = (tmp_path / "data" / "dev.tsv").rename(tmp_path / "dev.tsv")
-    settings = dataclasses.replace(settings, data_dir=str(tmp_path / "data"), num_train_steps=1)
+    settings = dataclasses.replace(settings, data_dir=str(tmp_path / "data"), num_train_steps=1, calibrate=False)
     run_finetuning.main(settings)
     said = capsys.readouterr().out
     assert "no dev file: nothing will be measured" in said
