@@ -1,5 +1,6 @@
 """Serves exported models with TensorFlow Serving's protocol: `python -m serving.model_server --help`."""
 
+import faulthandler
 import gc
 import logging
 import os
@@ -73,6 +74,8 @@ def _serve(options: flags.ServerOptions) -> int:
             # Asked twice: do not wait for requests that may never end.
             os._exit(128 + number)
         received.append(number)
+        # A process that does not end all the same says where it hangs.
+        faulthandler.dump_traceback_later(options.drain_seconds + _CLOSING_SECONDS + 20, exit=True, file=2)
         stopped.put(number)
         if server is not None:
             server.interrupt()
@@ -97,6 +100,7 @@ def _serve(options: flags.ServerOptions) -> int:
         return _FAILED
     stopped.get()
     _drain(server, options.drain_seconds)
+    faulthandler.cancel_dump_traceback_later()
     return 0
 
 
