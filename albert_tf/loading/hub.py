@@ -76,7 +76,8 @@ def _pickle_in(folder: Path) -> str:
 def _not_permitted(name: str | os.PathLike, file: str) -> str:
     return (
         f"'{name}' has its weights as a pickle alone ('{file}'), which can run code when opened; if you trust it,"
-        f" add --allow_pickle, or albert_tf.load('{name}', allow_pickle=True)"
+        f" add --allow_pickle (before fine-tuning, to convert_checkpoint), or albert_tf.load('{name}',"
+        " allow_pickle=True)"
     )
 
 
