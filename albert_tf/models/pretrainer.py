@@ -84,8 +84,8 @@ class AlbertPretrainer(EncoderModel):
 
     def head_variables(self) -> dict[str, keras.Variable]:
         head = self.masked_lm_head
-        variables = {"masked_lm/output_bias": head.output_bias}
-        variables |= {} if head.own_words is None else {"masked_lm/decoder": head.own_words}
+        own = {"masked_lm/output_bias": head.output_bias, "masked_lm/decoder": head.own_words}
+        variables = {name: variable for name, variable in own.items() if variable is not None}
         for name, layer in head.parts().items():
             variables |= variables_of(f"masked_lm/{name}", layer)
         return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
