@@ -24,6 +24,8 @@ GOLD = Path(__file__).parent / "gold" / "huggingface"
 KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}
 KINDS |= {"roberta_classifier": AlbertClassifier, "mpnet": AlbertPretrainer, "mpnet_classifier": AlbertClassifier}
 KINDS |= {"modernbert": AlbertPretrainer, "modernbert_classifier": AlbertClassifier}
+KINDS |= {"nomicbert": AlbertPretrainer, "gte_classifier": AlbertClassifier}
+KINDS |= {"eurobert": AlbertPretrainer, "eurobert_classifier": AlbertClassifier}
 KINDS |= {"distilbert_classifier": AlbertClassifier, "electra": AlbertPretrainer}
 WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
@@ -68,7 +70,7 @@ def check_way_back(model, folder, path):
     else:
         written, theirs = (load_file(one / "model.safetensors") for one in (path, folder))
         # transformers reads the decoder's own bias alone.
-        unread = written.keys() & {"lm_head.bias"}
+        unread = written.keys() & {"lm_head.bias", "cls.predictions.bias"}
         assert written.keys() == theirs.keys()
         assert all((written[name] == theirs[name]).all() for name in written.keys() - unread)
     again = load_huggingface(path)
@@ -88,7 +90,7 @@ def test_whole_reference(case, shared):
     check(shared / "gold" / "huggingface" / case)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("folders")
 @pytest.mark.parametrize("name", make.HEADS)
 def test_every_head_against_transformers(name, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -102,7 +104,7 @@ def test_every_head_against_transformers(name, tmp_path):
     assert not found["missing_keys"] and not found["unexpected_keys"] and not found["mismatched_keys"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("folders")
 @pytest.mark.parametrize("length, pads_left", [(600, False), (600, True), (3000, False), (3000, True)])
 def test_rows_far_beyond_the_window_padded_on_either_side_against_transformers(length, pads_left, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
