@@ -76,7 +76,8 @@ MODERNBERT = Family(
         **{"local_attention": "attention_window", "attention_dropout": "attention_probs_dropout_prob"},
         "mlp_dropout": "hidden_dropout_prob",
     },
-    fixed={"classifier_bias": (False,), "decoder_bias": (True,)},
+    # In transformers, the last is another name of the window.
+    fixed={"classifier_bias": (False,), "decoder_bias": (True,), "sliding_window": (None,)},
     others="""
 attention_bias mlp_bias layer_types global_attn_every_n_layers rope_parameters global_rope_theta local_rope_theta
 rope_scaling rope_theta layer_norm_eps position_embedding_type reference_compile repad_logits_with_grad

@@ -192,6 +192,8 @@ def read_rotary(values: Mapping[str, Any], fields: dict[str, Any], theta: float 
     given = values.get("rope_scaling") or values.get("rope_parameters") or {}
     own = {"rope_theta": values.get("rope_theta", theta)} | (given if isinstance(given, dict) else {"": given})
     kind = own.pop("rope_type", own.pop("type", "default"))
+    if values.get("partial_rotary_factor") not in (None, 1):
+        given = own = {"partial_rotary_factor": values["partial_rotary_factor"]}
     if own.keys() - {"rope_theta", "factor", "type"} or kind != ("linear" if "factor" in own else "default"):
         raise UserError(
             f"rotary positions {given!r} are another architecture; supported: rope_type default, linear with a factor"
