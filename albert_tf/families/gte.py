@@ -30,8 +30,8 @@ def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     factor = scaling.get("factor") if isinstance(scaling, dict) and scaling.get("type") == "ntk" else None
     if isinstance(factor, int | float) and isinstance(theta, int | float) and type(heads) is type(width) is int:
         # That code's form, in which the base grows, too (text-embeddings-inference rotary.rs).
-        scaling |= {"type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 * heads / width)}
-        values = {**values, "rope_scaling": scaling}
+        changed = {"type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 * heads / width)}
+        values = {**values, "rope_scaling": {**scaling, **changed}}
     return read_rotary(values, fields, theta)
 
 
