@@ -31,6 +31,7 @@ class LibraryBPETokenizer(Tokenizer):
 
     kind = "bpe"
     file_name = "tokenizer.json"
+    word_prefix = " "
 
     def __init__(
         self, vocabulary: bytes, path: str | os.PathLike = "tokenizer.json", roles: dict[str, str] | None = None

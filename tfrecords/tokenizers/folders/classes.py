@@ -12,9 +12,9 @@ class TokenizerClass(NamedTuple):
         of_model: whether the class is inferred from the model's type, without a tokenizer_config.json.
         keeps_case: whether texts keep their case where no file says it.
         pair: the arguments of `row_template.pair_rules`.
-        roles: special tokens, where no file says them; others take BERT's (transformers tokenization_mpnet.py).
+        roles: special tokens, where no file says them; others take BERT's.
         fairseq: the pieces that fairseq puts before those of a SentencePiece model, whose own it drops if they are the
-            same (transformers/convert_slow_tokenizer.py, XLMRobertaConverter and CamembertConverter).
+            same (transformers/convert_slow_tokenizer.py).
     """
 
     kinds: tuple[str, ...] = ()

@@ -85,6 +85,12 @@ FRAMES = {
     "RobertaProcessing": {"cls": ANY, "sep": ANY, "trim_offsets": _TRUE_OR_FALSE, "add_prefix_space": _TRUE_OR_FALSE},
 }
 _NOTHING = dict[str, Any]()
+
+
+def _keys(names: str) -> dict[str, None]:
+    return dict.fromkeys(names.split())
+
+
 # openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
@@ -126,21 +132,16 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
     },
     # Tokenized by the library, in which all steps are exact.
     "BPE of the library": {
-        "normalizer": {"NFC": _NOTHING, "Replace": dict.fromkeys(("pattern", "content"))},
+        "normalizer": {"NFC": _NOTHING, "Replace": _keys("pattern content")},
         "pre_tokenizer": {
-            "Metaspace": dict.fromkeys(("replacement", "str_rep", "prepend_scheme", "add_prefix_space", "split")),
-            "Split": dict.fromkeys(("pattern", "behavior", "invert")),
+            "Metaspace": _keys("replacement str_rep prepend_scheme add_prefix_space split"),
+            "Split": _keys("pattern behavior invert"),
             "ByteLevel": _BYTES,
         },
         "post_processor": FRAMES | {"ByteLevel": _BYTES},
         "model": {
-            "BPE": dict.fromkeys(
-                (
-                    *("vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges"),
-                    *("continuing_subword_prefix", "end_of_word_suffix"),
-                )
-            )
-            | {"dropout": (0.0,)}
+            "BPE": _keys("vocab merges unk_token fuse_unk byte_fallback ignore_merges")
+            | {"dropout": (0.0,), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)}
         },
     },
     "BPE": {
