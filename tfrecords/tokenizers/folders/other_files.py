@@ -201,9 +201,9 @@ def is_of_library(values: dict[str, Any]) -> bool:
     return kind_of(values) == "BPE" and bool(model.get("ignore_merges") if any(levels) else model.get("byte_fallback"))
 
 
-def check_file(values: dict[str, Any], where: str) -> None:
+def check_file(values: dict[str, Any], where: str, kind: str = "") -> None:
     """Raises UnknownTokenizer for an unsupported part, step or key of a tokenizer.json."""
-    kind = "BPE of the library" if is_of_library(values) else kind_of(values)
+    kind = kind or ("BPE of the library" if is_of_library(values) else kind_of(values))
     if kind not in STEPS:
         raise UnknownTokenizer(
             f"'{where}' holds a {kind} tokenizer, known are WordPiece, Unigram and BPE of bytes; {BY_IDS}"
