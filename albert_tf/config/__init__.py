@@ -41,12 +41,16 @@ class AlbertConfig:
         feed_forward: "mlp" computes output(hidden_act(intermediate(x))); "glu" computes
             output(hidden_act(intermediate(x)) * gate(x)): GeGLU for "gelu", SwiGLU for "silu" (Shazeer 2020).
         use_bias: whether dense layers and norms in embeddings and blocks have biases; pooler and heads always do,
-            except for `pooler_norm`.
+            except for `pooler_norm` and a head without `word_transform`.
+        without_bias: the dense layers of blocks that have no bias where `use_bias` is true: "", "inner" (between the
+            input and the activation of the feed-forward network), or "dense" (all).
+        embedding_norm: whether embeddings are normalized.
         first_norm: whether the first step's attention normalizes its input, with `norm_position` "pre".
-        pooling: "cls" pools [CLS], "mean" the mean of all tokens.
+        pooling: "cls" pools [CLS], "mean" the mean of all tokens; "late" is the mean of all pooled tokens.
         pooler_act: the pooler's activation.
         pooler_norm: whether the pooler has a norm after its activation and no bias, is the layer before the decoder of
             masked words, too, and transforms each token before a head for tokens or spans (ModernBERT).
+        word_transform: whether masked words pass through a dense layer and a norm before the decoder.
         tie_word_embeddings: whether masked words are scored by the word embeddings, and not by a table of the head.
         type_vocab_size: number of segment types; 0 for no segments.
         unused: (key, value) pairs for extensions that are off.
@@ -83,10 +87,13 @@ class AlbertConfig:
     norm: str = "layer_norm"
     feed_forward: str = "mlp"
     use_bias: bool = True
+    without_bias: str = ""
+    embedding_norm: bool = True
     first_norm: bool = True
     pooling: str = "cls"
     pooler_act: str = "tanh"
     pooler_norm: bool = False
+    word_transform: bool = True
     tie_word_embeddings: bool = True
     extensions: tuple["Extension", ...] = ()
     unused: tuple[tuple[str, Any], ...] = ()
@@ -118,7 +125,7 @@ class AlbertConfig:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        spec = Spec(has_types=self.type_vocab_size > 0)
+        spec = Spec(has_types=self.type_vocab_size > 0, has_norm=self.embedding_norm)
         for one in self.extensions:
             spec = one.spec(spec)
         return spec
@@ -240,7 +247,8 @@ _CHOICES = {
     "norm_position": ("post", "pre"),
     "norm": ("layer_norm", "rms_norm"),
     "feed_forward": ("mlp", "glu"),
-    "pooling": ("cls", "mean"),
+    "without_bias": ("", "inner", "dense"),
+    "pooling": ("cls", "mean", "late"),
 }
 _CHOICES["pooler_act"] = _CHOICES["hidden_act"]
 

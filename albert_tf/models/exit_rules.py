@@ -133,8 +133,8 @@ def leave(
 
 def check_exits(config: AlbertConfig) -> None:
     """Raises UserError if an encoder's rows cannot exit early."""
-    if config.pooling == "mean":
-        raise UserError("early exit reads [CLS], and pooling 'mean' all tokens; leave out early exit")
+    if config.pooling != "cls":
+        raise UserError(f"early exit reads [CLS], and pooling '{config.pooling}' all tokens; leave out early exit")
     for one in config.extensions:
         if one.no_exits:
             raise UserError(

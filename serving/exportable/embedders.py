@@ -1,6 +1,7 @@
 """Exports of vectors: encoders, sentence embedders, and pre-trained models with their words for masks."""
 
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -184,12 +185,12 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         super().add_head(model)
         head = model.masked_lm_head
         config = self.encoder.config
-        self.masked_lm_dense = dense(
-            head.dense, tf.float32, config.pooler_act if config.pooler_norm else config.hidden_act
-        )
-        self.masked_lm_norm = ExportedNorm(head.layer_norm)
+        self.word_layers: list[Any] = []
+        if config.word_transform:
+            act = config.pooler_act if config.pooler_norm else config.hidden_act
+            self.word_layers = [dense(head.dense, tf.float32, act), ExportedNorm(head.layer_norm)]
         self.own_words = None if head.own_words is None else variable(head.own_words, tf.float32, "decoder")
-        self.output_bias = head.output_bias.value
+        self.output_bias = None if head.output_bias is None else head.output_bias.value
         pair_head = getattr(model, "pair_head", None)
         self.pair_head = None if pair_head is None else dense(pair_head, tf.float32)
         self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
@@ -305,7 +306,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
     def _masked_lm(self, vectors: Tensor) -> Tensor:
         embeddings, config = self.encoder.embeddings, self.encoder.config
-        words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
+        words = tf.reshape(vectors, [-1, config.hidden_size])
+        for layer in self.word_layers:
+            words = layer(words)
         goes_back = config.factorization == "word" and embeddings.projection is not None
         projection = embeddings.projection.kernel if goes_back else None
         table = embeddings.words if self.own_words is None else self.own_words

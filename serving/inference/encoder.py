@@ -166,9 +166,11 @@ class InferenceEncoder(tf.Module):
         hidden = self.finish(runner.result(state))
         outputs = {"sequence_output": runner.rows.rectangle(hidden)}
         if self.pooler is not None:
+            sequence, mask = outputs["sequence_output"], runner.rows.batch.mask
             if self.config.pooling == "mean":
-                mask = tf.cast(runner.rows.batch.mask, tf.float32)
-                outputs["pooled_output"] = self.apply_pooler(mean_pool(outputs["sequence_output"], mask))
+                outputs["pooled_output"] = self.apply_pooler(mean_pool(sequence, mask))
+            elif self.config.pooling == "late":
+                outputs["pooled_output"] = mean_pool(self.pool_tokens(sequence), mask)
             else:
                 outputs["pooled_output"] = self._pool(runner, runner.rows.summary_tokens(hidden))
         return outputs | runner.report(state)[0]
@@ -282,8 +284,10 @@ class InferenceEncoder(tf.Module):
 
     def of_tokens(self, vectors: Tensor) -> Tensor:
         """Returns what a head for tokens or spans reads of sequence_output, [..., hidden_size]."""
-        if self.pooler_norm is None:
-            return vectors
+        return vectors if self.pooler_norm is None else self.pool_tokens(vectors)
+
+    def pool_tokens(self, vectors: Tensor) -> Tensor:
+        """Applies the pooler to each of vectors [..., hidden_size]."""
         return tf.reshape(self.apply_pooler(tf.reshape(vectors, [-1, self.config.hidden_size])), tf.shape(vectors))
 
 

@@ -124,6 +124,25 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
         "post_processor": FRAMES,
         "model": {"Unigram": {"vocab": ANY, "unk_id": ANY, "byte_fallback": (False,)}},
     },
+    # Tokenized by the library, in which all steps are exact.
+    "BPE of the library": {
+        "normalizer": {"NFC": _NOTHING, "Replace": dict.fromkeys(("pattern", "content"))},
+        "pre_tokenizer": {
+            "Metaspace": dict.fromkeys(("replacement", "str_rep", "prepend_scheme", "add_prefix_space", "split")),
+            "Split": dict.fromkeys(("pattern", "behavior", "invert")),
+            "ByteLevel": _BYTES,
+        },
+        "post_processor": FRAMES | {"ByteLevel": _BYTES},
+        "model": {
+            "BPE": dict.fromkeys(
+                (
+                    *("vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges"),
+                    *("continuing_subword_prefix", "end_of_word_suffix"),
+                )
+            )
+            | {"dropout": (0.0,)}
+        },
+    },
     "BPE": {
         "normalizer": {"NFC": _NOTHING},
         "pre_tokenizer": {
@@ -175,9 +194,15 @@ def kind_of(values: dict[str, Any]) -> str:
     return model.get("type") or unnamed
 
 
+def is_of_library(values: dict[str, Any]) -> bool:
+    """Returns whether a tokenizer.json is a BPE of Gemma's or Llama 3's form."""
+    model, levels = values["model"], [step["type"] == "ByteLevel" for step in steps_of(values, "pre_tokenizer")]
+    return kind_of(values) == "BPE" and bool(model.get("ignore_merges") if any(levels) else model.get("byte_fallback"))
+
+
 def check_file(values: dict[str, Any], where: str) -> None:
     """Raises UnknownTokenizer for an unsupported part, step or key of a tokenizer.json."""
-    kind = kind_of(values)
+    kind = "BPE of the library" if is_of_library(values) else kind_of(values)
     if kind not in STEPS:
         raise UnknownTokenizer(
             f"'{where}' holds a {kind} tokenizer, known are WordPiece, Unigram and BPE of bytes; {BY_IDS}"
