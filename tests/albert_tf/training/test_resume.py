@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 # How a run ends before its time, and the step that it goes on from: all were cut off after the third.
 KILLS = {"kill -9": 2, "SIGTERM": 3, "Ctrl-C": 3, "failed evaluation": 2, "time budget": 3}
-# Each kind of loop and each way; the others are slow. Distillation and pairs are fine-tunings; Ctrl-C is SIGTERM but for
-# the status; how records of permutations go on is test_permutation_reader.py's.
+# Each kind of loop and each way; the others are slow. Distillation and pairs are fine-tunings; Ctrl-C is SIGTERM but
+# for the status; how records of permutations go on is test_permutation_reader.py's.
 # From a damaged checkpoint a run goes on as after a kill -9 (test_resumable.py); a run that its budget stops is
 # evaluated there, and this one has no data.
 DEFAULT = {
