@@ -46,7 +46,7 @@ def accuracies(version, by_texts):
     return [float(np.mean(np.array(of) == WANTED)) for of in labels], changed
 
 
-@pytest.mark.parametrize("name", ["int8", "ids"])
+@pytest.mark.parametrize("name", ["ids", pytest.param("int8", marks=pytest.mark.slow("litert"))])
 def test_a_saved_model_is_measured_by_its_own_answers(exported, rows, tmp_path, name, capsys):
     # The fixture's folder was moved after the export.
     version = shutil.copytree(exported(name).parents[1], tmp_path / "model") / "exported" / "1"
