@@ -9,7 +9,6 @@ import pytest
 
 from scripts import quickstart
 from tests.refusals import refused
-from tfrecords.corpus import read_documents
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,14 +17,6 @@ def arguments(folder, corpus="", **changes):
     return argparse.Namespace(
         output_dir=folder, corpus=str(corpus), **{"vocab_size": 9, "steps": 9, "seconds": 1} | changes
     )
-
-
-def test_one_document_is_cut_without_losing_a_sentence(tmp_path):
-    sentences = [f"This is sentence number {number}." for number in range(53)]
-    (tmp_path / "whole.txt").write_text(" ".join(sentences))
-    parts = list(read_documents(quickstart.start_folder(arguments(tmp_path / "out", tmp_path / "whole.txt"))))
-    assert [len(part) for part in parts] == [25, 25, 3]
-    assert [line for part in parts for line in part] == sentences
 
 
 @pytest.mark.parametrize("change", ["steps", "text", "file of the user"])
