@@ -54,6 +54,7 @@ def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_r
         assert_array_equal(found[name], expected[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_killed_before_its_first_checkpoint_a_run_starts_from_the_weights_again_and_after_it_needs_them_no_more(
     settings, tiny_run, tmp_path, capsys
 ):

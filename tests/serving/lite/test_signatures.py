@@ -38,6 +38,20 @@ CASES = {
 }
 
 
+# Of the others there is another case of the same head; each is a conversion of its own.
+BY_TEXT = [case for case in CASES if case != "pairs"]
+BY_IDS = ("classes", "words", "choices")
+
+
+def some_slow(cases, quick):
+    """Cases, of which those that are not among `quick` are slow; each is one or begins with one."""
+    slow = {case: [] if case in quick else [pytest.mark.slow("litert")] for case in CASES}
+    return [pytest.param(*case, marks=slow[case[0]]) for case in cases]
+
+
+SIGNATURES = some_slow([(case, name) for case in CASES for name in CASES[case][2].split()], BY_TEXT)
+
+
 @pytest.fixture(scope="session")
 def lite(lite_version):
     """lite(case, inputs): the signatures of that case's LiteRT version."""
@@ -84,7 +98,7 @@ def asked(signature, name):
     return {key: np.array(values[key], dtype) for key, (dtype, _) in signature.inputs.items()}
 
 
-@pytest.mark.parametrize("case, name", [(case, name) for case in CASES for name in CASES[case][2].split()])
+@pytest.mark.parametrize("case, name", SIGNATURES)
 def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, case, name):
     head, task, names = CASES[case]
     ours = lite(case)
@@ -108,7 +122,10 @@ def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, ca
     assert_close(found, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("case", ["classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices"])
+OF_IDS = ("classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices")
+
+
+@pytest.mark.parametrize("case", some_slow([(case,) for case in OF_IDS], BY_IDS))
 def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, request, case):
     head, task, _ = CASES[case]
     ours = lite(case, "ids")
@@ -130,7 +147,7 @@ def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, reques
         assert_close(found, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("case, name", [(case, name) for case in CASES for name in CASES[case][2].split()])
+@pytest.mark.parametrize("case, name", SIGNATURES)
 def test_no_rows_are_no_answers(lite, case, name):
     signature = lite(case)[name]
     inputs = {
