@@ -15,7 +15,6 @@ from serving.exportable.inputs import (
     PREDICT,
     Decoder,
     ExportSignature,
-    FollowingBatch,
     InputFormat,
     InputFormats,
     Specs,
@@ -203,9 +202,6 @@ class Exportable(tf.Module, abc.ABC):
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
-        return self.answer(FollowingBatch(*batch, features))
-
     def _exited(self, batch: TokenBatch, threshold: Tensor) -> Tensors:
         ids, rule = self._checked(batch.input_ids), ExitRule(self.exit_kind, self.options.exit_rule)
         return self.encoder.early_exit(
@@ -214,17 +210,13 @@ class Exportable(tf.Module, abc.ABC):
 
     def encode(self, batch: TokenBatch) -> Tensors:
         """Returns float32 sequence_output [batch, length, hidden_size] and, with a pooler, pooled_output."""
-        if isinstance(batch, FollowingBatch):
-            ids, mask, segments, features = batch
-            outputs = self.encoder(self._checked(ids), None, segments, mask, **features)
-        else:
-            outputs = self._encode(*batch, batch.lengths)
-        self._solved.outputs = {name: outputs[name] for name in self._reports if name in outputs}
+        outputs = self._encode(*batch, batch.lengths)
+        self._solved.outputs = {name: outputs[name] for name in self.encoder.reports if name in outputs}
         return outputs
 
     def pool(self, batch: TokenBatch) -> Tensor:
         """Returns only pooled_output, float32 [batch, hidden_size]; faster than `encode`."""
-        if self.encoder.reports or isinstance(batch, FollowingBatch):
+        if self.encoder.reports:
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
 
@@ -271,16 +263,12 @@ class Exportable(tf.Module, abc.ABC):
             name: self._completed(one, self.reports_by_text, True) for name, one in self.text_signatures().items()
         }
         decode = ExportSignature(lambda **inputs: {"text": self.decoder(**inputs)}, _DECODED)
-        others = {name: by_ids[name] for name in ("stateful",) if name in by_ids}
-        return by_text | {"ids": by_ids["serving_default"], "decode": decode} | others
+        return by_text | {"ids": by_ids["serving_default"], "decode": decode}
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
         formats = self.ids_formats
         table = self.answers(formats)
-        table |= {"masked": formats.masked.to(self.answer), "int64": formats.int64.to(self.answer)}
-        if (specs := self.encoder.specs) and self.rows_are_answers:
-            table["stateful"] = formats.pair.to(self.answer_with_memory, specs)
-        return table
+        return table | {"masked": formats.masked.to(self.answer), "int64": formats.int64.to(self.answer)}
 
     @property
     def ids_formats(self) -> InputFormats:
@@ -338,10 +326,6 @@ class Exportable(tf.Module, abc.ABC):
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
         """Returns the arrays to compare in a check of texts: the Keras model's and the export's."""
         return expected, answers
-
-    @property
-    def _reports(self) -> set[str]:
-        return self.encoder.reports | self.encoder.specs.keys()
 
     def _completed(self, signature: ExportSignature, reports: bool, counts: bool = False) -> ExportSignature:
         """Adds the encoder's reports and the texts' token counts to the outputs."""

@@ -12,7 +12,7 @@ from albert_tf.models.heads import mean_pool, pool, unit_length, vocabulary_logi
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, Tensors, specs
+from serving.exportable.inputs import ExportSignature, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedNorm, dense, variable
 from serving.lite.description import Answer
@@ -113,11 +113,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def answer_early(self, batch: TokenBatch, threshold: Tensor):
         exited = self._exited(batch, threshold)
         return self.vectors(exited, batch) | {"steps": exited["steps"]}
-
-    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
-        following = FollowingBatch(*batch, features)
-        encoded = self.encode(following)
-        return self.vectors(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
 
     @property
     def exits_early(self) -> bool:

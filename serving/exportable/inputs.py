@@ -60,19 +60,6 @@ class InputFormat(NamedTuple):
         return ExportSignature(function, self.inputs | (more or {}), method)
 
 
-class FollowingBatch(NamedTuple):
-    """A TokenBatch whose rows continue earlier rows; `features` has their memory, as in `InferenceEncoder.specs`."""
-
-    input_ids: Tensor
-    mask: Tensor
-    segment_ids: Tensor
-    features: Tensors
-
-    @property
-    def lengths(self) -> Tensor:
-        return tf.reduce_sum(self.mask, axis=1)
-
-
 def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> Specs:
     """Returns tensor specs by name, all of one dtype and shape."""
     return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}

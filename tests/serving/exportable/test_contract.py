@@ -233,7 +233,7 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
     served = functions_of("xlnet")
     signatures = tf.saved_model.load(str(exported("xlnet"))).signatures
     assert signatures.keys() == served.signatures.keys()
-    for name in ("serving_default", "stateful"):
+    for name in ("serving_default", "masked"):
         for rows in (1, 3):
             signature = served.signatures[name]
             inputs = sample_inputs(served.exportable, signature, 14, rows)
