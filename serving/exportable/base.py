@@ -13,7 +13,6 @@ from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel
 from serving.exportable.inputs import (
     PREDICT,
-    Decoder,
     ExportSignature,
     InputFormat,
     InputFormats,
@@ -33,8 +32,6 @@ from tfrecords.tokenizers.base import Tokenizer
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
 NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
-_DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", dtype=tf.int32)
-_DECODED |= specs("skip_special_tokens", dtype=tf.bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +123,6 @@ class Exportable(tf.Module, abc.ABC):
         self.framer = None
         if options.tokenizer is not None and self.encoder.takes_texts:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
-            self.decoder = Decoder(self.framer)
         # None if it is unknown whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.inputs = None if names is None else tuple(names)
@@ -262,8 +258,7 @@ class Exportable(tf.Module, abc.ABC):
         by_text = {
             name: self._completed(one, self.reports_by_text, True) for name, one in self.text_signatures().items()
         }
-        decode = ExportSignature(lambda **inputs: {"text": self.decoder(**inputs)}, _DECODED)
-        return by_text | {"ids": by_ids["serving_default"], "decode": decode}
+        return by_text | {"ids": by_ids["serving_default"]}
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
         formats = self.ids_formats

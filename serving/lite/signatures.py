@@ -26,7 +26,6 @@ PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{name}" for name in ("predict
 TEXT, NUMBER, COUNT = (np.object_, (-1,)), (np.float32, (-1,)), (np.int32, (-1,))
 _TEXTS, _FLOATS, _INTS = (np.object_, (-1, -1)), (np.float32, (-1, -1)), (np.int32, (-1, -1))
 _COUNTS = dict.fromkeys(("text_tokens", "truncated_tokens", "unknown_tokens"), COUNT)
-_ORDER = {"probabilities": (np.float32, (-1, 2))}
 _BEST = {"ids": np.int32, "pieces": np.object_, "probabilities": np.float32, "texts": np.object_}
 _TOKENIZED = {"input_ids": _INTS, "lengths": COUNT, "pieces": _TEXTS, "segment_ids": _INTS} | _COUNTS
 # The score of what only fills up a row of answers.
@@ -101,7 +100,7 @@ class _Heads:
         ids = self.by_ids()
         if self.maker is None:
             return {"serving_default": ids, "masked": _by_mask(ids), "int64": _by_mask(ids, np.int64)}
-        return self.of_texts() | {"ids": ids, "decode": self.decoded()}
+        return self.of_texts() | {"ids": ids}
 
     def of_texts(self) -> dict[str, Signature]:
         pairs = self.answer.takes_pairs
@@ -201,32 +200,6 @@ class _Heads:
         specs = self.outputs()
         return {name: Signature({"inputs": TEXT}, {alias: specs[one] for alias, one in taken.items()}, call, method)}
 
-    def decoded(self) -> Signature:
-        inputs = {"ids": _INTS, "lengths": COUNT, "skip_special_tokens": (np.bool_, (-1,))}
-
-        def call(given: Arrays, advance: Advance) -> Arrays:
-            texts = [
-                self.text_of(ids[: max(size, 0)], skips)
-                for ids, size, skips in zip(given["ids"], given["lengths"].tolist(), given["skip_special_tokens"])
-            ]
-            return {"text": np.array([text.encode() for text in texts], object)}
-
-        return Signature(inputs, {"text": TEXT}, call)
-
-    def text_of(self, ids: np.ndarray, skips_special: bool = False) -> str:
-        rules = self.maker.tokenizer.rules
-        if len(ids) and not 0 <= ids.min() <= ids.max() < rules.vocab_size:
-            raise UserError(f"ids must be from 0 to {rules.vocab_size - 1}, the last of the vocabulary")
-        special = {rules.pad_id, rules.cls_id, rules.sep_id, rules.unk_id, rules.mask_id} if skips_special else ()
-        pieces = [self.maker.tokenizer.id_to_piece(number) for number in ids.tolist() if number not in special]
-        if rules.kind == "wordpiece":
-            return re.sub(r" ([.?!,])", r"\1", " ".join(pieces).replace(" ##", ""))
-        if rules.kind == "sentencepiece":
-            return re.sub(r"\A ", "", "".join(pieces).replace("▁", " "))
-        from tokenizers.decoders import ByteLevel
-
-        return ByteLevel().decode(pieces)
-
     def made(self, columns: Sequence[Sequence[str]], advance: Advance) -> _Made:
         """Returns the rows of columns of texts."""
         return self._counted((self.maker.texts(*([text] for text in row)) for row in zip(*columns)), advance)
@@ -294,16 +267,7 @@ class _Words(_Vectors):
             fill = Signature({"text": TEXT}, outputs | _COUNTS, self._fill_text)
         else:
             fill = Signature(ids | {"masked_lm_positions": _INTS}, outputs, self._fill_positions)
-        table = super().table() | {"fill_mask": fill}
-        if "order_logits" in self.about.outputs:
-            inputs = dict.fromkeys(("first", "second"), TEXT) if has_texts else ids | {"segment_ids": _INTS}
-            table["sentence_order"] = Signature(inputs, _ORDER, self._order)
-        return table
-
-    def _order(self, given: Arrays, advance: Advance) -> Arrays:
-        by_ids = "input_ids" in given
-        rows = self.rows(given) if by_ids else _Heads.made(self, _columns(given, ("first", "second")), advance).rows
-        return {"probabilities": softmax(_stacked(self.run(rows, advance), "order_logits", (2,)))}
+        return super().table() | {"fill_mask": fill}
 
     def _best(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         shares = softmax(logits)
@@ -332,8 +296,16 @@ class _Words(_Vectors):
             rows = [_shaped([of(one).encode() for one in ids.ravel().tolist()], ids.shape) for ids, _ in best]
             return _filled(rows, b"", object)
 
-        texts = written(lambda one: self.text_of(np.array([one])))
+        texts = written(self._text_of)
         return made.counts | _filled_best(best) | {"pieces": written(self.maker.tokenizer.id_to_piece), "texts": texts}
+
+    def _text_of(self, number: int) -> str:
+        piece, kind = self.maker.tokenizer.id_to_piece(number), self.maker.tokenizer.rules.kind
+        if kind == "bpe":
+            from tokenizers.decoders import ByteLevel
+
+            return ByteLevel().decode([piece])
+        return re.sub(r"\A ", "", piece.replace("▁", " ")) if kind == "sentencepiece" else piece
 
 
 class _Tags(_Heads):
