@@ -1,15 +1,12 @@
-"""Percentiles of latencies, and whether a run was steady."""
+"""Percentiles of latencies."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9}
 # A percentile is quoted when at least this many samples lie beyond it: p50 takes 20, p99 1,000, p99.9 10,000.
 SAMPLES_BEYOND = 10
-# Windows of a steady server differ by less than this from their median (p50 of each).
-STABLE_WITHIN = 0.10
 
 
 def samples_needed(percent: float) -> int:
@@ -32,17 +29,3 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
         for name, percent in PERCENTILES.items()
     }
     return {"min": float(ordered[0]), "mean": float(ordered.mean()), **quoted, "max": float(ordered[-1])}
-
-
-def stability(windows: Sequence[np.ndarray]) -> tuple[bool | None, str]:
-    """Returns whether windows have similar counts and medians (None: too few samples), and why."""
-    counts = np.array([len(window) for window in windows])
-    middle_count = float(np.median(counts))
-    if len(windows) < 3 or middle_count < samples_needed(50.0):
-        return None, f"not 3 windows with {samples_needed(50.0)} answers each: too few to tell"
-    if counts.min() < middle_count / 2:
-        return False, f"answers came unevenly: {counts.min()} to {counts.max()} a window"
-    medians = np.array([np.median(window) for window in windows])
-    middle = float(np.median(medians))
-    worst = float(np.max(np.abs(medians - middle)) / middle)
-    return worst <= STABLE_WITHIN, f"the windows' p50 lie within {worst:.0%} of {middle:.3g} ms"

@@ -27,8 +27,7 @@ _LIMITS = {
 }
 _CSV = (
     *("length", "unit", "batch", "arrival", "clients", "rate", "requests", "answered", "requests_per_second"),
-    *("examples_per_second", "offered_per_second", "goodput_per_second", "within_bound", "first_call_ms"),
-    *("valid", "stable"),
+    *("examples_per_second", "offered_per_second", "within_bound", "first_call_ms", "valid"),
 )
 
 
@@ -132,12 +131,10 @@ def figure(value: float | None) -> str:
 
 
 def verdict(point: dict) -> str:
-    """Returns a point's warnings, and whether it is stable."""
+    """Returns a point's warnings."""
     words = [] if point["valid"] else [f"INVALID: {', '.join(point['invalid_because'])}"]
     words += [f"{error['count']:,} {status}" for status, error in point["errors"].items()]
-    if point["answered"]:
-        words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
-    return ", ".join(words)
+    return ", ".join(words) or "valid"
 
 
 def remarks(report: dict[str, Any]) -> list[str]:
@@ -171,8 +168,6 @@ def point_remarks(point: dict) -> list[str]:
         lines.append(f"{differing} served answers are not what the model says in process; is it the served version?")
     if not point["generator"]["kept_up"]:
         lines.append("the load generator was too slow; free the machine, or send from another")
-    if not point["stable"] and point["answered"]:
-        lines.append(point["stability"])
     for status, error in point["errors"].items():
         hint = hint_for(grpc.StatusCode[status], error["message"])
         message = _shortened(error["message"]) + (f" -- {hint}" if hint else "")

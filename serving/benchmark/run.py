@@ -122,7 +122,7 @@ class Benchmark:
         self._driver = stack.enter_context(contextlib.closing(Driver(settings.connection())))
 
     def measure_all(self) -> None:
-        lengths = [None] if self.settings.mixed else self.settings.numbers("lengths")
+        lengths = [None] if self.settings.text_file else self.settings.numbers("lengths")
         try:
             for batch, length in itertools.product(self.settings.numbers("batches"), lengths):
                 self._measure_workload(length, batch)
