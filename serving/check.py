@@ -14,7 +14,7 @@ from serving.exportable.base import KINDS, exported_part
 from serving.exportable.samples import Arrays, model_features, row_of, sample_inputs, trial_texts
 from serving.inference import ExitRule
 from serving.run_saved_model import run_calls
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, first_line, refuse
 
 
 class Tolerance(NamedTuple):
@@ -156,15 +156,13 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
     for name, values in expected.items():
         distance = measure(values, answers[name])
         difference = differences[where + name] = distance.difference * _scale(values)
-        if not distance.difference <= tolerance.difference:
-            raise UserError(
-                f"the export failed its check: {where}{name} differs by {difference:.2g} from the Keras model"
-            )
-        if not distance.angle <= tolerance.angle:
-            raise UserError(
-                f"the export failed its check: {where}{name} has cosine {1 - distance.angle:.4g} with the Keras "
-                f"model's, and {1 - tolerance.angle:.4g} is the least that its arithmetic explains"
-            )
+        refuse({
+            f"the export failed its check: {where}{name} differs by {difference:.2g} from the Keras model":
+                not distance.difference <= tolerance.difference,
+            f"the export failed its check: {where}{name} has cosine {1 - distance.angle:.4g} with the Keras "
+            f"model's, and {1 - tolerance.angle:.4g} is the least that its arithmetic explains":
+                not distance.angle <= tolerance.angle,
+        })  # fmt: skip
     return differences
 
 

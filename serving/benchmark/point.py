@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import grpc
 import numpy as np
 
-from serving.benchmark.load import Driver, Load, Samples
-from serving.benchmark.percentiles import summarise
+from serving.benchmark.load import Driver, Load, Samples, summarise
 from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.workload import Workload
 from serving.client.client import Client

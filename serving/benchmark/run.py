@@ -13,8 +13,7 @@ from typing import Any
 import grpc
 
 from serving.benchmark.in_process import InProcess, agree, read
-from serving.benchmark.load import Driver, Load
-from serving.benchmark.percentiles import samples_needed
+from serving.benchmark.load import Driver, Load, samples_needed
 from serving.benchmark.point import Probe, measure, probe
 from serving.benchmark.report import environment
 from serving.benchmark.settings import BenchmarkSettings

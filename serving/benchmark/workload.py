@@ -7,7 +7,7 @@ import numpy as np
 
 from serving.client import messages
 from serving.client.client import Client
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 from tfrecords.corpus import read_documents
 
 # Different requests of one workload: enough that no cache below us answers, few enough to have a reference for each.
@@ -51,10 +51,12 @@ class WorkloadMaker:
     ):
         self._client, self._signature = client, signature
         self._takes_text = messages.text_input(self._signature) is not None
-        if not self._takes_text and messages.ids_input(self._signature) is None:
-            raise UserError(f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}")
-        if text_file and not self._takes_text and not tokenizer:
-            raise UserError("--text_file for a model that takes token ids needs --tokenizer=FOLDER_OR_FILE too")
+        refuse({
+            f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}":
+                not self._takes_text and messages.ids_input(self._signature) is None,
+            "--text_file for a model that takes token ids needs --tokenizer=FOLDER_OR_FILE too":
+                text_file and not self._takes_text and not tokenizer,
+        })  # fmt: skip
         self.unit = "words" if self._takes_text else "tokens"
         self._texts = [sentence for document in read_documents(text_file) for sentence in document] if text_file else []
         self._tokenizer = None

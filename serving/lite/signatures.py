@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from serving.lite.model import LiteModel
-from serving.lite.rows import Row
-from serving.lite.spans import span_outputs
+from serving.lite.rows import Row, span_outputs
 from serving.lite.texts import TextRows
 from serving.wire.protos import Example
 from tfrecords.answers.numbers import softmax, tag_of_cut
 from tfrecords.answers.spans import IMPOSSIBLE, edges, null_scores
 from tfrecords.answers.texts import prompt_of
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 Arrays = dict[str, np.ndarray]
 # A type, and a shape with -1 for any size.
@@ -73,10 +72,12 @@ def _by_mask(default: Signature, dtype: type = np.int32) -> Signature:
 
     def call(given: Arrays, advance: Advance) -> Arrays:
         ids, mask = given["input_ids"], given["input_mask"]
-        if ids.shape != mask.shape or ids.shape != given["segment_ids"].shape:
-            raise UserError("input_ids, input_mask and segment_ids differ in size")
-        if any(np.abs(given[name]).max(initial=0) >= 2**31 for name in ("input_ids", "segment_ids")):
-            raise UserError("input_ids or segment_ids holds a number above those of 32 bits")
+        refuse({
+            "input_ids, input_mask and segment_ids differ in size":
+                ids.shape != mask.shape or ids.shape != given["segment_ids"].shape,
+            "input_ids or segment_ids holds a number above those of 32 bits":
+                any(np.abs(given[name]).max(initial=0) >= 2**31 for name in ("input_ids", "segment_ids")),
+        })  # fmt: skip
         columns = np.arange(ids.shape[-1])
         last = np.where(ids != ids[..., :1], columns, 0).max(axis=-1, keepdims=True)
         lengths = (np.logical_and.accumulate(mask > 0, axis=-1) & (columns <= last)).sum(axis=-1, dtype=np.int32)
@@ -217,10 +218,12 @@ class _Heads:
     def rows(self, given: Arrays) -> list[Row]:
         """Returns rows of ids that a client sent."""
         ids, lengths = given["input_ids"], given["lengths"]
-        if not ((lengths >= 1) & (lengths <= ids.shape[1])).all():
-            raise UserError("lengths must be from 1 to the columns of input_ids")
-        if lengths.max(initial=0) > self.limits.max_seq_length:
-            raise UserError(f"input_ids is longer than the {self.limits.max_seq_length} tokens this model takes")
+        refuse({
+            "lengths must be from 1 to the columns of input_ids":
+                not ((lengths >= 1) & (lengths <= ids.shape[1])).all(),
+            f"input_ids is longer than the {self.limits.max_seq_length} tokens this model takes":
+                lengths.max(initial=0) > self.limits.max_seq_length,
+        })  # fmt: skip
         segments = given.get("segment_ids", np.zeros_like(ids))
         for name, values in (("input_ids", ids), ("segment_ids", segments)):
             if values.min(initial=0) < 0:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.benchmark.percentiles import PERCENTILES, percentile, samples_needed, summarise
+from serving.benchmark.load import PERCENTILES, percentile, samples_needed, summarise
 
 latencies = st.lists(st.floats(0.002, 100_000), min_size=1, max_size=200).map(np.array)
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from serving.benchmark import plot, run
 from serving.benchmark import report as reports
+from serving.benchmark import run
 from serving.benchmark.__main__ import main
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
@@ -97,12 +97,12 @@ def test_files_are_what_they_say(written):
 
 def test_the_plot_has_a_row_for_each_point_and_trial_with_the_percentiles_that_can_be_quoted(written, monkeypatch):
     figure = Figure(layout="constrained")
-    monkeypatch.setattr(plot, "Figure", lambda **options: figure)
+    monkeypatch.setattr("matplotlib.figure.Figure", lambda **options: figure)
     first, second, *_ = written.report["points"]
     second = second | {"in_process": {"latency_ms": {"p50": 3.0}}}
     trials = [first | {"name": f"8 tokens x 1, {rate}/s", "rate": rate} for rate in (20, 10)]
     report = written.report | {"points": [second, trials[0]], "found_rates": [{"trials": trials}]}
-    assert plot.plot_latency(report).startswith(b"\x89PNG")
+    assert reports.plot_latency(report).startswith(b"\x89PNG")
     (axes,) = figure.axes
     labels = [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
     assert labels == ["8 tokens x 1, 10/s", "8 tokens x 1, 20/s", second["name"]]
@@ -157,7 +157,7 @@ def test_a_point_without_a_request_is_a_row_of_dashes():
     report = measured(arrival="constant", rate="0.1")
     assert report["points"][0]["requests"] == 0
     assert report["points"][0]["invalid_because"] == ["no request was due"]
-    assert " - " in reports.console_text(report) and plot.plot_latency(report)
+    assert " - " in reports.console_text(report) and reports.plot_latency(report)
 
 
 def test_an_open_loop_offers_each_rate():
