@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.muon import Muon
@@ -15,7 +14,6 @@ from albert_tf.optimizers.muon import Muon
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamWeightDecay, "muon": Muon}
 
 __all__ = [
-    "GRADIENT_NORMS",
     "OPTIMIZERS",
     "AdamWeightDecay",
     "Lamb",
