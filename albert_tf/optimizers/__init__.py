@@ -20,7 +20,6 @@ __all__ = [
     "Muon",
     "WarmupPolynomialDecay",
     "create_optimizer",
-    "scale_learning_rate",
 ]
 
 
@@ -43,15 +42,6 @@ def create_optimizer(
         raise ValueError(f"unknown optimizer '{name}'; choose one of {', '.join(OPTIMIZERS)}")
     schedule = WarmupPolynomialDecay(learning_rate, num_train_steps, num_warmup_steps, poly_power)
     return OPTIMIZERS[name](learning_rate=schedule, **{"global_clipnorm": 1.0, **kwargs})
-
-
-def scale_learning_rate(learning_rate: float, batch_size: int, reference_batch_size: int = 4096) -> float:
-    """Scales a learning rate by sqrt(`batch_size` / `reference_batch_size`) (google-research/albert issue 111).
-
-    >>> scale_learning_rate(0.00176, batch_size=1024)
-    0.00088
-    """
-    return learning_rate * math.sqrt(batch_size / reference_batch_size)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
