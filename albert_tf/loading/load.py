@@ -24,6 +24,7 @@ from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task, unkn
 from albert_tf.loading.own_tokenizer import check_own, check_rows, refuse_other
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files
@@ -189,7 +190,8 @@ def _from_disk(
     else:
         settings = {}
         _warn_of_limit(model, inside)
-    if modules and isinstance(model, AlbertEncoder):
+    # transformers' class without a head reads the encoder of a folder with one.
+    if modules and isinstance(model, (AlbertEncoder, AlbertPretrainer)):
         model = make_embedder(model, folder, modules, settings)
     if default_prompt(settings) and not isinstance(model, (AlbertSentenceEmbedder, AlbertEncoder)):
         raise UserError(f"'{folder}' has a default_prompt_name, which is followed of embedders alone; remove it there")

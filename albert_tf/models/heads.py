@@ -90,6 +90,14 @@ class TiedLMHead(keras.layers.Layer):
         """Returns the layers that have weights, by their names in checkpoints."""
         return {}
 
+    def named_variables(self) -> dict[str, keras.Variable]:
+        """Returns the head's variables by their names in checkpoints."""
+        variables = {"masked_lm/output_bias": self.output_bias}
+        variables |= {} if self.own_words is None else {"masked_lm/decoder": self.own_words}
+        for name, layer in self.parts().items():
+            variables |= {f"masked_lm/{name}/{variable.name}": variable for variable in layer.variables}
+        return variables
+
     def transformed(self, vectors: Tensor) -> Tensor:
         return vectors
 

@@ -85,11 +85,7 @@ class AlbertPretrainer(EncoderModel):
             self.pair_head.build((None, self.encoder.config.hidden_size))
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        head = self.masked_lm_head
-        variables = {"masked_lm/output_bias": head.output_bias}
-        variables |= {} if head.own_words is None else {"masked_lm/decoder": head.own_words}
-        for name, layer in head.parts().items():
-            variables |= variables_of(f"masked_lm/{name}", layer)
+        variables = self.masked_lm_head.named_variables()
         return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
 
     def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:

@@ -1,6 +1,5 @@
 """ALBERT's optimizers and learning-rate schedule, and Muon."""
 
-import math
 from typing import Any
 
 import keras

@@ -11,6 +11,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.sparse_embedder import AlbertSparseEmbedder, sparse_weights
 from serving.exportable.base import Exportable
 from serving.exportable.inputs import ExportSignature, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
@@ -187,6 +188,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         tokenizer = self.options.tokenizer
         if self.framer is not None:
             self.piece_texts = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else self.framer.pieces
+        self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
 
     def answers(self, formats: InputFormats):
         table = super().answers(formats)
@@ -256,23 +258,24 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         }
 
     def sparse(self, batch: TokenBatch):
-        """Returns the weight of each vocabulary piece in a row: the maximum over tokens of log(1 + relu(logit)).
+        """Returns the weight of each vocabulary piece in a row, see `sparse_weights`.
 
-        Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32, `weights` float32 and, for texts,
-        `terms` string, all [batch, terms], heaviest first.
+        `ids` int32, `weights` float32 and, for texts, `terms` string, all [batch, terms], heaviest first.
         """
-        sequence = self.encode(batch)["sequence_output"]
-        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
-        largest = tf.map_fn(
-            lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
-            (sequence, batch.lengths),
-            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
-        )
-        weights = tf.math.log1p(tf.nn.relu(largest))
+        weights = self.weights(self.encode(batch), batch)
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
         weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
         terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
+
+    def weights(self, encoded: Tensors, batch: TokenBatch) -> Tensor:
+        """Returns float32 [batch, pieces]."""
+        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
+        return tf.map_fn(
+            lambda row: sparse_weights(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], *self.sparse_pooling),
+            (encoded["sequence_output"], batch.lengths),
+            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
+        )
 
     def masked_text(self, text: Tensor) -> TokenBatch:
         """Converts strings [batch] with "[MASK]" or the vocabulary's own mask token to rows."""
@@ -295,3 +298,30 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     @staticmethod
     def keras_answers(model, features):
         return EncoderExportable.keras_answers(model.encoder, features)
+
+
+class SparseExportable(PretrainerExportable, model=AlbertSparseEmbedder):
+    """Exports an AlbertSparseEmbedder: `embedding` float32 [batch, pieces], a weight for each piece."""
+
+    lite_kind, lite_inputs, lite_signatures = "vectors", {}, {}
+
+    def _vector_size(self, model) -> int:
+        return min(model.dimensions, self.num_pieces)
+
+    def answers(self, formats: InputFormats):
+        return EncoderExportable.answers(self, formats)
+
+    def vectors(self, encoded: Tensors, batch: TokenBatch) -> Tensors:
+        return {"embedding": self.weights(encoded, batch)[:, : self.dimensions]}
+
+    lite_texts, lite_row = EncoderExportable.lite_texts, EncoderExportable.lite_row
+
+    def lite_answer(self, batch: TokenBatch):
+        return self.answer(batch)
+
+    def lite_expected(self, model, inputs, answers):
+        return EncoderExportable.lite_expected(self, model, inputs, answers)
+
+    @staticmethod
+    def keras_answers(model, features):
+        return {"embedding": as_array(model(features, training=False))}

@@ -13,8 +13,8 @@ import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
 from tfrecords.base.machine.compiled import compiled
+from tfrecords.tokenizers import unicode_classes
 from tfrecords.tokenizers.by_library import BERT_CHINESE, is_sign
-from tfrecords.tokenizers.words import SPACE, characters
 
 # Codes from here on are tokens: this number plus the token's id.
 FIRST_TOKEN = 0x110000
@@ -72,7 +72,7 @@ def split_by_bert() -> dict[str, str]:
     signs = [one for one in library_characters(chinese=False) if not one.isalpha()]
     parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str("a".join(signs))
     words = {part: f" {part} " for part, _ in parts if len(part) == 1 and part != "a"}
-    return words | dict.fromkeys(characters(SPACE), " ")
+    return words | dict.fromkeys(unicode_classes.characters(unicode_classes.SPACE), " ")
 
 
 # An edge is one number, node | character | child: a step reads memory once.

@@ -15,7 +15,7 @@ from tfrecords.tokenizers.by_library import WORD_BOUNDARY, AddedToken
 from tfrecords.tokenizers.characters import BETWEEN, library_characters, normalizing, of_graphemes
 from tfrecords.tokenizers.folders.row_template import as_template, tokenizer_json
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, charsmap_of, decompile, normalizer_of
-from tfrecords.tokenizers.words import SPACE, characters
+from tfrecords.tokenizers.unicode_classes import SPACE, characters
 
 _KINDS = model_pb2.ModelProto.SentencePiece
 _QUOTES = ("``", "''")

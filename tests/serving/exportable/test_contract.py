@@ -18,7 +18,7 @@ from tfrecords.reading.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 HEADS = ("classifier", "regressor", "spans", "joint spans", "multiple choice", "token classifier", "embedder",
-         "cls embedder", "encoder", "pretrainer")  # fmt: skip
+         "cls embedder", "sparse embedder", "encoder", "pretrainer")  # fmt: skip
 MEMBERS = [*((head, "albert") for head in (*HEADS, "exiting classifier")), ("spans", "xlnet"),
            ("multiple choice", "xlnet"), ("permutation pretrainer", "xlnet"), ("classifier", "remembering xlnet"),
            ("encoder", "roberta")]  # fmt: skip

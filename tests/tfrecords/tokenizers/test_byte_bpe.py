@@ -26,8 +26,8 @@ from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.folders.other_files import GPT2_PATTERN
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, class_table, ranges
 from tfrecords.tokenizers.vocabularies.training import BPE_SPECIAL, train_bpe
-from tfrecords.tokenizers.words import LETTER, NUMBER, SPACE, class_table, ranges
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 pre_tokenizers, processors = tokenizers.pre_tokenizers, tokenizers.processors

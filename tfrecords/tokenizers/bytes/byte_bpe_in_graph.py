@@ -16,7 +16,7 @@ from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.bytes.byte_bpe_file import ByteBPERules
 from tfrecords.tokenizers.bytes.cut_tokens import cut_pattern
 from tfrecords.tokenizers.in_graph import Characters, stored_once, valid
-from tfrecords.tokenizers.words import LETTER, NUMBER, SPACE, re2_class
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, re2_class
 
 MARK = b"\xff"
 _LETTERS, _NUMBERS, _SPACES = map(re2_class, (LETTER, NUMBER, SPACE))

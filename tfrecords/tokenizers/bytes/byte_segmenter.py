@@ -11,13 +11,9 @@ import numpy as np
 
 from tfrecords.base.machine.compiled import compiled
 from tfrecords.tokenizers.characters import FIRST_TOKEN, child, edge_table
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
 from tfrecords.tokenizers.words import (
     FIRST_DIGEST,
-    LETTER,
-    NUMBER,
-    OTHER,
-    SPACE,
-    class_table,
     digest_with,
     empty_cache,
     find_word,
