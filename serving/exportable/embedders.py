@@ -14,7 +14,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.sparse_embedder import AlbertSparseEmbedder, sparse_weights
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, Tensors, specs
+from serving.exportable.inputs import ExportSignature, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedNorm, dense, variable
 from serving.lite.description import Answer
@@ -116,11 +116,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         exited = self._exited(batch, threshold)
         return self.vectors(exited, batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
-        following = FollowingBatch(*batch, features)
-        encoded = self.encode(following)
-        return self.vectors(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
-
     @property
     def exits_early(self) -> bool:
         return self.options.exit_rule == "movement"
@@ -193,6 +188,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         self.output_bias = None if head.output_bias is None else head.output_bias.value
         pair_head = getattr(model, "pair_head", None)
         self.pair_head = None if pair_head is None else dense(pair_head, tf.float32)
+        tokenizer = self.options.tokenizer
+        if self.framer is not None:
+            self.piece_texts = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else self.framer.pieces
         self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
 
     def answers(self, formats: InputFormats):
@@ -202,8 +200,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
             table["fill_mask"] = formats.single.to(self.fill_positions, positions)
         else:
             table["fill_mask"] = InputFormat(specs("text"), self.masked_text).to(self.fill_text)
-        if self.pair_head is not None:
-            table["sentence_order"] = formats.pair.to(self.sentence_order)
         return table
 
     @property
@@ -211,14 +207,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"sparse": self.sparse}
 
     @property
-    def lite_takes_pairs(self):
-        return self.pair_head is not None
-
-    @property
     def lite_signatures(self):
         vectors = ("embedding", "pooled_output") if self.gives_pooled_output else ("embedding",)
-        order = {} if self.pair_head is None else {"sentence_order": ("order_logits",)}
-        return {"serving_default": vectors, "fill_mask": ("logits",)} | order
+        return {"serving_default": vectors, "fill_mask": ("logits",)}
 
     def lite_texts(self, tokenizer):
         first, second = map(str, whole_words(tokenizer, 2)[[0, -1]])
@@ -233,20 +224,13 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     def lite_answer(self, batch: TokenBatch, positions: Tensor):
         encoded = self.encode(batch)
         vectors = tf.gather(encoded["sequence_output"], positions, axis=1, batch_dims=1)
-        answers = self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
-        return answers | ({"order_logits": self.pair_head(encoded["pooled_output"])} if self.pair_head else {})
+        return self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
 
     def lite_expected(self, model, inputs, answers):
         positions = {"masked_lm_positions": inputs["positions"]}
         outputs = model(model_features(inputs) | positions, training=False)
-        names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
-        found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
-        found["logits"] = found["logits"][:, :, : self.num_pieces]
-        return super().lite_expected(model, inputs, answers) | found
-
-    def sentence_order(self, batch: TokenBatch):
-        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (in NSP: random) sentences."""
-        return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
+        logits = as_array(outputs["masked_lm_logits"])[:, :, : self.num_pieces]
+        return super().lite_expected(model, inputs, answers) | {"logits": logits}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: Tensor):
         """Returns the likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""
@@ -266,13 +250,14 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         positions = tf.ragged.boolean_mask(columns, masked)
         present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
         best = self.fill_positions(batch, positions.to_tensor())
-        flat = tf.reshape(best["ids"], [-1, 1])
-        texts = self.decoder(flat, tf.ones_like(flat[:, 0]), tf.zeros_like(flat[:, 0], tf.bool))
+        texts = tf.gather(self.piece_texts, best["ids"])
+        if self.framer.tokenizer.kind == "sentencepiece":
+            texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, "▁", " "), r"\A ", "")
         return {
             "ids": tf.where(present, best["ids"], 0),
             "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
             "probabilities": tf.where(present, best["probabilities"], 0.0),
-            "texts": tf.where(present, tf.reshape(texts, tf.shape(best["ids"])), ""),
+            "texts": tf.where(present, texts, ""),
         }
 
     def sparse(self, batch: TokenBatch):
