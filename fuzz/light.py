@@ -28,7 +28,7 @@ FOLDER_WORDS = (
 REQUEST_WORDS = (
     *("instances", "inputs", "signature_name", "b64", "text", "first", "second", "question", "context", "choices"),
     *("input_ids", "lengths", "segment_ids", "ids", "truncate_left", "prompt_name"),
-    *("tokenize", "fill_mask", "with_options", "masked", "[MASK] sat"),
+    *("tokenize", "fill_mask", "sentence_order", "with_options", "masked", "[MASK] sat"),
 )
 
 

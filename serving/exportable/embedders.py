@@ -200,6 +200,8 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
             table["fill_mask"] = formats.single.to(self.fill_positions, positions)
         else:
             table["fill_mask"] = InputFormat(specs("text"), self.masked_text).to(self.fill_text)
+        if self.pair_head is not None:
+            table["sentence_order"] = formats.pair.to(self.sentence_order)
         return table
 
     @property
@@ -207,9 +209,14 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"sparse": self.sparse}
 
     @property
+    def lite_takes_pairs(self):
+        return self.pair_head is not None
+
+    @property
     def lite_signatures(self):
         vectors = ("embedding", "pooled_output") if self.gives_pooled_output else ("embedding",)
-        return {"serving_default": vectors, "fill_mask": ("logits",)}
+        order = {} if self.pair_head is None else {"sentence_order": ("order_logits",)}
+        return {"serving_default": vectors, "fill_mask": ("logits",)} | order
 
     def lite_texts(self, tokenizer):
         first, second = map(str, whole_words(tokenizer, 2)[[0, -1]])
@@ -224,13 +231,20 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     def lite_answer(self, batch: TokenBatch, positions: Tensor):
         encoded = self.encode(batch)
         vectors = tf.gather(encoded["sequence_output"], positions, axis=1, batch_dims=1)
-        return self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
+        answers = self.vectors(encoded, batch) | {"logits": self._masked_lm(vectors)}
+        return answers | ({"order_logits": self.pair_head(encoded["pooled_output"])} if self.pair_head else {})
 
     def lite_expected(self, model, inputs, answers):
         positions = {"masked_lm_positions": inputs["positions"]}
         outputs = model(model_features(inputs) | positions, training=False)
-        logits = as_array(outputs["masked_lm_logits"])[:, :, : self.num_pieces]
-        return super().lite_expected(model, inputs, answers) | {"logits": logits}
+        names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
+        found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
+        found["logits"] = found["logits"][:, :, : self.num_pieces]
+        return super().lite_expected(model, inputs, answers) | found
+
+    def sentence_order(self, batch: TokenBatch):
+        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (in NSP: random) sentences."""
+        return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: Tensor):
         """Returns the likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""

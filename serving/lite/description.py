@@ -100,7 +100,8 @@ class Answer:
                 and no_answer_score [rows].
             choices: logits [rows], a row for each choice.
             words: input positions int32 [rows, positions]; outputs logits [rows, positions, vocabulary], embedding,
-                perhaps pooled_output. Ids that the tokenizer lacks are no words.
+                perhaps pooled_output, and with a pair head order_logits [rows, 2]. Ids that the tokenizer lacks are no
+                words.
         labels: names of classes or tags.
         inputs: fine-tuning's names of its texts, one or two; None if it is unknown whether texts come in pairs.
         threshold: above this probability a text has a label, one for all or for each (labels).

@@ -25,6 +25,7 @@ PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{name}" for name in ("predict
 TEXT, NUMBER, COUNT = (np.object_, (-1,)), (np.float32, (-1,)), (np.int32, (-1,))
 _TEXTS, _FLOATS, _INTS = (np.object_, (-1, -1)), (np.float32, (-1, -1)), (np.int32, (-1, -1))
 _COUNTS = dict.fromkeys(("text_tokens", "truncated_tokens", "unknown_tokens"), COUNT)
+_ORDER = {"probabilities": (np.float32, (-1, 2))}
 _BEST = {"ids": np.int32, "pieces": np.object_, "probabilities": np.float32, "texts": np.object_}
 _TOKENIZED = {"input_ids": _INTS, "lengths": COUNT, "pieces": _TEXTS, "segment_ids": _INTS} | _COUNTS
 # The score of what only fills up a row of answers.
@@ -270,7 +271,16 @@ class _Words(_Vectors):
             fill = Signature({"text": TEXT}, outputs | _COUNTS, self._fill_text)
         else:
             fill = Signature(ids | {"masked_lm_positions": _INTS}, outputs, self._fill_positions)
-        return super().table() | {"fill_mask": fill}
+        table = super().table() | {"fill_mask": fill}
+        if "order_logits" in self.about.outputs:
+            inputs = dict.fromkeys(("first", "second"), TEXT) if has_texts else ids | {"segment_ids": _INTS}
+            table["sentence_order"] = Signature(inputs, _ORDER, self._order)
+        return table
+
+    def _order(self, given: Arrays, advance: Advance) -> Arrays:
+        by_ids = "input_ids" in given
+        rows = self.rows(given) if by_ids else _Heads.made(self, _columns(given, ("first", "second")), advance).rows
+        return {"probabilities": softmax(_stacked(self.run(rows, advance), "order_logits", (2,)))}
 
     def _best(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         shares = softmax(logits)

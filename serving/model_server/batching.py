@@ -1,12 +1,15 @@
 """Joins the tensors of requests and splits the outputs, like TF Serving's batching_session.cc."""
 
 import collections
+import concurrent.futures
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,25 +64,37 @@ class Queue:
         with self._scheduler.changed:
             self._scheduler.queues.remove(self)
 
-    def submit(self, task: WaitingRows) -> None:
-        """Enqueues rows; raises StatusError UNAVAILABLE if the queue is full."""
+    def submit(self, tasks: list[WaitingRows]) -> None:
+        """Enqueues all rows or none; raises StatusError UNAVAILABLE if the queue is full."""
         with self._scheduler.changed:
+            # The first joins the open batch, each other is a new one.
+            groups: list[list[WaitingRows]] = [[]]
+            room = self._room() if self._batches else -1
+            for task in tasks:
+                if task.size > room:
+                    groups.append([])
+                    room = self._options.max_execution_batch_size
+                groups[-1].append(task)
+                room -= task.size
             limit = self._options.max_enqueued_batches
-            if self._batches and task.size <= self._room():
-                self._batches[-1].tasks.append(task)
-            elif len(self._batches) >= limit:
+            if len(groups) - 1 > limit - len(self._batches):
                 raise StatusError(
                     StatusCode.UNAVAILABLE,
                     "The batch scheduling queue to which this task was submitted is full; currently "
                     f"{len(self._batches)} batches enqueued and max_enqueued_batches is {limit}",
                 )
-            else:
-                self._batches.append(WaitingBatch([task], time.monotonic()))
-            # One thread for the batch that was open, one for a new one.
-            self._scheduler.changed.notify(2)
+            if groups[0]:
+                self._batches[-1].tasks += groups[0]
+            self._batches += [WaitingBatch(group, time.monotonic()) for group in groups[1:]]
+            # One thread for the batch that was open, one for each new one.
+            self._scheduler.changed.notify(len(groups))
+
+    def free_rows(self) -> int:
+        with self._scheduler.changed:
+            return self._room()
 
     def _room(self) -> int:
-        return self._options.max_batch_size - self._batches[-1].size
+        return self._options.max_execution_batch_size - (self._batches[-1].size if self._batches else 0)
 
     def ready_at(self) -> float | None:
         """Returns when the first batch may run (time.monotonic), or None. Hold the scheduler's lock."""
@@ -143,6 +158,7 @@ Feeds = Mapping[str, np.ndarray]
 _MAX_PADDED_RANK = 6
 # All threads start with the server.
 _MAX_THREADS = 4096
+_PER_MODEL_FILE = "batching_params.pbtxt"
 
 
 class BatchingOptions:
@@ -160,15 +176,20 @@ class BatchingOptions:
         self.allowed_batch_sizes = tuple(proto.allowed_batch_sizes)
         self.pad_variable_length_inputs = proto.pad_variable_length_inputs
         self.split_large = value("enable_large_batch_splitting", False)
+        largest = value("max_execution_batch_size", self.max_batch_size)
+        self.max_execution_batch_size = largest if self.split_large else self.max_batch_size
 
     def check(self) -> None:
         sizes, most = self.allowed_batch_sizes, self.max_batch_size
         last = sizes[-1] if sizes else most
-        positive = {name: getattr(self, name) for name in ("max_batch_size", "max_enqueued_batches")}
+        positive = {name: getattr(self, name) for name in ("max_batch_size", "max_execution_batch_size",
+                                                           "max_enqueued_batches")}  # fmt: skip
         refuse({f"{name} must be positive; was {value}": value < 1 for name, value in positive.items()} | {
             f"batch_timeout_micros must be non-negative; was {round(self.timeout * 1e6)}": self.timeout < 0,
-            "enable_large_batch_splitting is not offered by this server; leave it out, and let clients send parts":
-                self.split_large,
+            "When enable_large_batch_splitting is true, max_batch_size must be greater than or equal to "
+            f"max_execution_batch_size; were {most} and {self.max_execution_batch_size}":
+                self.max_execution_batch_size > most,
+            # Whatever max_execution_batch_size says: bundle_factory_util.cc compares with max_batch_size.
             f"Last entry in allowed_batch_sizes must match max_batch_size; last entry was {last}; expected {most}":
                 last != most,
         }, invalid_argument)  # fmt: skip
@@ -200,9 +221,11 @@ class BatchingRunner:
         size = self._checked_size(feeds)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._queue(feeds, list(fetches)) as queue:
-            task = WaitingRows(feeds, size, deadline)
-            queue.submit(task)
-            return task.done.result()
+            tasks = [WaitingRows(part, rows, deadline) for part, rows in self._parts(feeds, size, queue)]
+            queue.submit(tasks)
+            concurrent.futures.wait([task.done for task in tasks])
+        results = [task.done.result() for task in tasks]
+        return results[0] if len(results) == 1 else [_joined(parts) for parts in zip(*results, strict=True)]
 
     @contextlib.contextmanager
     def on_own_thread(self) -> Iterator[None]:
@@ -228,6 +251,16 @@ class BatchingRunner:
             f"Task size {size} is larger than maximum input batch size {most}": size > most,
         }, invalid_argument)  # fmt: skip
         return size
+
+    def _parts(self, feeds: Feeds, size: int, queue: Queue) -> list[tuple[Feeds, int]]:
+        free, limit = queue.free_rows(), self._options.max_execution_batch_size
+        if not self._options.split_large or size <= free:
+            return [(feeds, size)]
+        cuts = [0, *range(free or limit, size, limit), size]
+        return [
+            ({name: value[begin:end] for name, value in feeds.items()}, end - begin)
+            for begin, end in itertools.pairwise(cuts)
+        ]
 
     # A queue goes with its last user, so that clients cannot pile up queues.
     @contextlib.contextmanager
@@ -329,10 +362,21 @@ def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[lis
     return [[output[end - size : end] for output in outputs] for size, end in zip(sizes, bounds.tolist(), strict=True)]
 
 
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    if len(shapes := {part.shape[1:] for part in parts}) > 1:
+        unlike = " and ".join(map(str, sorted(shapes)))
+        raise invalid_argument(
+            f"The request was split, and an output of its parts has rows of shapes {unlike}, which cannot be joined: "
+            "set enable_large_batch_splitting to false, or send fewer rows in a request"
+        )
+    return np.concatenate(parts)
+
+
 class Batching:
     """The server's batching, set by its flags."""
 
     def __init__(self, options: ServerOptions):
+        self._per_model = options.enable_per_model_batching_parameters
         self._common = None
         self._scheduler = None
         if not options.enable_batching:
@@ -348,9 +392,17 @@ class Batching:
             raise invalid_argument(f"num_batch_threads must be 1 to {_MAX_THREADS}; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
-    def wrapped(self, model: Model) -> Model:
-        """Returns `model`, with batching if the flags enable it."""
-        return model if self._scheduler is None else BatchingRunner(model, self._scheduler, self._common)
+    def wrapped(self, model: Model, path: str) -> Model:
+        """Returns `model`, with batching if the flags and the version's folder enable it."""
+        if self._scheduler is None:
+            return model
+        if not self._per_model:
+            return BatchingRunner(model, self._scheduler, self._common)
+        file = Path(path) / _PER_MODEL_FILE
+        if not file.is_file():
+            return model
+        parameters = BatchingOptions(read_text_proto(str(file), BatchingParameters()))
+        return BatchingRunner(model, self._scheduler, parameters)
 
     def close(self) -> None:
         if self._scheduler is not None:

@@ -189,7 +189,7 @@ class ServerCore:
         model = self._read(path)
         telemetry.served.add(name)
         try:
-            runner = self._batching.wrapped(model)
+            runner = self._batching.wrapped(model, path)
             servable = Servable(name, version, runner, self.options.enable_signature_method_name_check)
             if self.options.enable_model_warmup:
                 with runner.on_own_thread() if isinstance(runner, BatchingRunner) else contextlib.nullcontext():

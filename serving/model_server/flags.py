@@ -55,6 +55,9 @@ class ServerOptions(CheckedSettings):
     )
     enable_batching: bool = setting(False, help="Join requests into batches")
     batching_parameters_file: str = setting("", help="Text-format BatchingParameters; needs --enable_batching")
+    enable_per_model_batching_parameters: bool = setting(
+        False, help="Read batching_params.pbtxt from each version's folder; a model without it is not batched"
+    )
     allow_version_labels_for_unavailable_models: bool = setting(
         False, help="Let a new label name a version that is not available (needed for labels at start)"
     )

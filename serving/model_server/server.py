@@ -63,7 +63,7 @@ class ModelServer:
                 )
         if self._gateway:
             self._gateway.start()
-            _LOG.info("Gateway at http://%s:%d/ ...", options.bind_address, options.gateway_port)
+            _LOG.info("Gateway at http://%s:%d/docs ...", options.bind_address, options.gateway_port)
         if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
             self._config_poll.start()
         return True

@@ -143,6 +143,7 @@ def test_a_file_names_its_signatures_for_tensorflow_serving(make_model):
     assert {name: sorted(one.outputs) for name, one in stored.items()} == {
         "serving_default": ["embedding", "pooled_output"],
         "fill_mask": ["logits"],
+        "sentence_order": ["order_logits"],
     }
     interpreter = Interpreter(model_content=content)
     inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}

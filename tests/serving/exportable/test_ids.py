@@ -175,11 +175,14 @@ def test_masked_positions_are_filled_as_by_the_masked_words_head(serve, head):
     # A position behind its row fails no other row.
     far = served("fill_mask", **ROWS, masked_lm_positions=[[1, 0], [30, 1]])
     assert_close(far["probabilities"][0], best[0])
+    assert ("sentence_order" in served.signatures) == (head == "pretrainer")
 
 
-def test_sparse_weights_are_those_of_the_head(serve):
+def test_order_and_sparse_weights_are_those_of_the_heads(serve):
     model, served = serve("pretrainer")
     positions = {"masked_lm_positions": np.tile(np.arange(5), (2, 1))}
+    order = served("sentence_order", **ROWS, segment_ids=SEGMENTS)["probabilities"]
+    assert_close(order, keras.ops.softmax(model(FEATURES | positions | {"segment_ids": SEGMENTS})["pair_logits"]))
     logits = model(FEATURES | positions)["masked_lm_logits"]
     largest = np.where(MASK[:, :, None], logits, -np.inf).max(axis=1)
     expected = np.log1p(np.maximum(largest, 0))

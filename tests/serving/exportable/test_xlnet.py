@@ -36,7 +36,7 @@ classifier | xlnet | classify masked int64
 # Words for masks come of its query stream, which exports do not compute.
 permutation pretrainer | xlnet | tokens masked int64
 exiting classifier | albert | early_exit classify masked int64
-pretrainer | albert | fill_mask sparse masked int64
+pretrainer | albert | fill_mask sparse sentence_order masked int64
 """
 
 

@@ -16,6 +16,8 @@ from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import BatchingParameters
 from tests.serving.model_server.conftest import wait_for
 
+SPLITTING = "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 } "
+SPLIT = SPLITTING + "max_batch_size { value: 10 } "
 EIGHT = "max_batch_size { value: 8 } "
 
 
@@ -74,6 +76,9 @@ JOINED = yaml.safe_load("""
 # Padded with the last task's first row.
 - ["max_batch_size { value: 8 } allowed_batch_sizes: [2, 8]", [[1], [7, 8]], [[1, 7, 8, 7, 7, 7, 7, 7]]]
 - ["max_batch_size { value: 8 } allowed_batch_sizes: [2, 8]", [[1], [7]], [[1, 7]]]
+# Split: what the open batch takes, then whole batches.
+- ["max_batch_size { value: 10 } enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 }",
+   [[1], [2, 3, 4, 5, 6, 7, 8, 9, 10]], [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]]
 """)
 
 
@@ -87,6 +92,17 @@ def test_requests_are_joined_padded_and_cut_apart(parameters, requests, batches)
     assert not batched.batching._queues and not batched.scheduler.queues
 
 
+def test_parts_of_unlike_shapes_cannot_be_joined():
+    batching = Batched(SPLIT, lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())))]).batching
+    assert batching.run(x(1, 2, 3, 4, 4), ["y"])[0].shape == (5, 4)
+    with pytest.raises(StatusError) as caught:
+        batching.run(x(1, 2, 3, 4, 9), ["y"])
+    assert str(caught.value) == (
+        "INVALID_ARGUMENT: The request was split, and an output of its parts has rows of shapes (4,) and (9,), which "
+        "cannot be joined: set enable_large_batch_splitting to false, or send fewer rows in a request"
+    )
+
+
 def test_a_full_queue_is_unavailable():
     batched = Batched("max_batch_size { value: 1 } max_enqueued_batches { value: 2 }")
     assert [str(result) for result in batched.ask((x(1),), (x(2),), (x(3),))] == [
@@ -98,11 +114,14 @@ def test_a_full_queue_is_unavailable():
 
 SIZES = """
 max_batch_size { value: 4 } allowed_batch_sizes: [2, 8] | LAST 8; expected 4
-enable_large_batch_splitting { value: true } | enable_large_batch_splitting is not offered
+SPLITTING max_batch_size { value: 10 } allowed_batch_sizes: [2, 4] | LAST 4; expected 10
+SPLITTING max_batch_size { value: 3 } | must be greater than or equal to max_execution_batch_size; were 3 and 4
 max_batch_size { value: 0 } | max_batch_size must be positive; was 0
 max_enqueued_batches { value: 0 } | max_enqueued_batches must be positive; was 0
 batch_timeout_micros { value: -1 } | batch_timeout_micros must be non-negative; was -1
-""".replace("LAST", "Last entry in allowed_batch_sizes must match max_batch_size; last entry was")
+""".replace("SPLITTING", SPLITTING).replace(
+    "LAST", "Last entry in allowed_batch_sizes must match max_batch_size; last entry was"
+)
 
 
 @pytest.mark.parametrize("parameters, message", [line.split(" | ") for line in SIZES.strip().splitlines()])
@@ -196,12 +215,23 @@ def test_timeout_waits_for_company_but_a_full_batch_goes_at_once():
 @given(
     requests=st.lists(st.integers(1, 5), min_size=1, max_size=12),
     allowed=st.sampled_from(["", "allowed_batch_sizes: 8", "allowed_batch_sizes: [1, 2, 4, 8]"]),
+    split=st.sampled_from(["", " enable_large_batch_splitting { value: true }"]),
 )
-def test_everyone_gets_their_own_rows(requests, allowed):
-    batched = Batched(EIGHT + "max_enqueued_batches { value: 100 } " + allowed, threads=2)
+def test_everyone_gets_their_own_rows(requests, allowed, split):
+    batched = Batched(EIGHT + "max_enqueued_batches { value: 100 } " + allowed + split, threads=2)
     feeds = [x(*(100 * index + row for row in range(count))) for index, count in enumerate(requests)]
     with ThreadPoolExecutor(len(feeds)) as pool:
         results = list(pool.map(lambda f: batched.batching.run(f, ["y"])[0], feeds))
     for sent, got in zip(feeds, results, strict=True):
         np.testing.assert_array_equal(got, sent["x"] * 2)
     batched.scheduler.stop()
+
+
+def test_a_split_request_runs_on_several_threads():
+    together = threading.Barrier(4, timeout=60)
+    batched = Batched(
+        SPLITTING.replace("4", "1") + "max_batch_size { value: 4 }",
+        lambda feeds: [feeds["x"] * (1 + bool(together.wait() >= 0))],
+        threads=4,
+    )
+    assert batched.batching.run(x(1, 2, 3, 4), ["y"])[0].ravel().tolist() == [2, 4, 6, 8]

@@ -14,8 +14,8 @@ from serving.gateway.settings import GatewayOptions
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters
-from tests.serving.model_server.conftest import predict_request
-from tests.serving.model_server.models import export_function, signature
+from tests.serving.model_server.conftest import predict_request, wait_for
+from tests.serving.model_server.models import export_function, export_half_plus_two, signature
 
 PREDICT = "/v1/models/default:predict"
 RECIPE = Path(flags.__file__).parents[1] / "deploy" / "batching.config"
@@ -61,6 +61,18 @@ def test_the_thread_pool_has_a_name_without_a_parameters_file(start_server, coun
     queued = counted(**metric)
     running.predict(2.0)
     assert counted(**metric) == queued + 1
+
+
+def test_parameters_per_model(start_server, tmp_path):
+    base = tmp_path / "m"
+    export_half_plus_two(base / "1")
+    running = start_server(model_base_path=base, enable_batching=True, enable_per_model_batching_parameters=True)
+    assert running.http("POST", PREDICT, {"inputs": 2.0})[1] == {"outputs": 3.0}, "no file: not batched"
+    export_half_plus_two(tmp_path / "2")
+    (tmp_path / "2" / "batching_params.pbtxt").write_text("max_batch_size { value: 2 }")
+    (tmp_path / "2").rename(base / "2")
+    refused = {"error": "Task size 3 is larger than maximum input batch size 2"}
+    assert wait_for(lambda: running.http("POST", PREDICT, {"instances": [1.0, 2.0, 3.0]})[1] == refused)
 
 
 @pytest.mark.parametrize(
