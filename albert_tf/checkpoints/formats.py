@@ -17,8 +17,7 @@ from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
-from tfrecords.tokenizers.folders.classes import CLASSES
-from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES
+from tfrecords.tokenizers.folders.other_files import CLASSES, SENTENCE_FILES
 from tfrecords.tokenizers.loading import tokenizer_in
 
 

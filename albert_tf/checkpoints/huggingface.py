@@ -34,9 +34,9 @@ from albert_tf.models.classifiers import (
     AlbertTokenClassifier,
     ClassesModel,
 )
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 

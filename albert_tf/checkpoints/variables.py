@@ -16,9 +16,9 @@ from albert_tf.families import Source
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from albert_tf.base.fields import check_value
 from albert_tf.config.depth_plan import check_depth_plan
-from albert_tf.config.extension import Extension, check_extensions
+from albert_tf.config.extension import Extension, check_extensions, check_value
 from albert_tf.config.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
-from tfrecords.base.errors import UserError, nearest
+from tfrecords.base.errors import UserError, nearest, refuse
 from tfrecords.base.files import write_json
 
 
@@ -269,25 +268,21 @@ def _check(config: AlbertConfig) -> None:
         if not (name == "type_vocab_size" and type(config.type_vocab_size) is int and config.type_vocab_size == 0):
             check_value(field, getattr(config, name), _CHOICES)
     heads, groups, layers = config.num_attention_heads, config.num_hidden_groups, config.num_hidden_layers
-    if config.hidden_size % heads:
-        raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
-    if groups > layers:
-        raise UserError(f"num_hidden_groups {groups} is over num_hidden_layers {layers}; some groups would never run")
-    if config.num_steps > _MOST_STEPS:
-        raise UserError(
-            f"num_hidden_layers {layers} with inner_group_num {config.inner_group_num} runs {config.num_steps} blocks;"
-            f" at most {_MOST_STEPS} are offered"
-        )
-    if config.max_seq_length < 1:
-        raise UserError(
-            f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
-            f" {config.max_position_embeddings} for a token"
-        )
-    if not config.first_norm and (config.norm_position != "pre" or config.sharing not in ("none", "ffn")):
-        raise UserError(
-            "first_norm false leaves out a norm before attention of the first step alone; set norm_position 'pre' and"
-            " sharing 'none'"
-        )
+    refuse({
+        f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}":
+            config.hidden_size % heads,
+        f"num_hidden_groups {groups} is over num_hidden_layers {layers}; some groups would never run":
+            groups > layers,
+        f"num_hidden_layers {layers} with inner_group_num {config.inner_group_num} runs {config.num_steps} blocks;"
+        f" at most {_MOST_STEPS} are offered":
+            config.num_steps > _MOST_STEPS,
+        f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
+        f" {config.max_position_embeddings} for a token":
+            config.max_seq_length < 1,
+        "first_norm false leaves out a norm before attention of the first step alone; set norm_position 'pre' and"
+        " sharing 'none'":
+            not config.first_norm and (config.norm_position != "pre" or config.sharing not in ("none", "ffn")),
+    })  # fmt: skip
     if config.depth_plan:
         check_depth_plan(config)
     if config.extensions or config.unused:

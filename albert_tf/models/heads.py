@@ -93,6 +93,14 @@ class TiedLMHead(keras.layers.Layer):
         """Returns the layers that have weights, by their names in checkpoints."""
         return {}
 
+    def named_variables(self) -> dict[str, keras.Variable]:
+        """Returns the head's variables by their names in checkpoints."""
+        own = {"masked_lm/output_bias": self.output_bias, "masked_lm/decoder": self.own_words}
+        variables = {name: variable for name, variable in own.items() if variable is not None}
+        for name, layer in self.parts().items():
+            variables |= {f"masked_lm/{name}/{variable.name}": variable for variable in layer.variables}
+        return variables
+
     def transformed(self, vectors: Tensor) -> Tensor:
         return vectors
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from serving.lite.description import TokenizerRules
-from serving.lite.tokenizer import LiteTokenizer
+from serving.lite.texts import LiteTokenizer
 from serving.litert.trial_lines import trial_lines
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
