@@ -230,6 +230,19 @@ def test_the_positions_of_gte_are_those_of_its_own_code():
             AlbertConfig.from_dict(ROTARY | NTK | {"model_type": "new"} | own)
 
 
+def test_a_folder_of_gtes_own_code_with_weights_of_tokens_is_an_encoder(tmp_path):
+    encoder = AlbertEncoder(AlbertConfig.from_dict(ROTARY | {"model_type": "gte"}), pooler=False)
+    save_huggingface(encoder, tmp_path)
+    tensors = {f"new.{name}": value for name, value in load_file(tmp_path / "model.safetensors").items()}
+    head = {"classifier.weight": np.ones((1, 16), "f4"), "classifier.bias": np.ones(1, "f4")}
+    save_file(tensors | head, tmp_path / "model.safetensors")
+    values = ROTARY | {"model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(values | {"rope_theta": 160000.0}))
+    again = load_huggingface(tmp_path)
+    assert isinstance(again, AlbertEncoder)
+    assert_array_equal(again(batch())["sequence_output"], encoder(batch())["sequence_output"])
+
+
 def test_heads_that_are_copies_are_written_once_and_others_all(tmp_path):
     model = AlbertClassifier(AlbertConfig.from_dict(ROTARY | {"model_type": "eurobert"}), 3)
     save_huggingface(model, tmp_path)
