@@ -105,7 +105,8 @@ class ExportSettings(CheckedSettings):
         lengths = read_numbers("warm_up_lengths", self.warm_up_lengths)
         refuse({
             f"--output_dir={self.output_dir} is a version of an export; give its parent folder":
-                any((Path(self.output_dir) / name).is_file() for name in (SAVED_MODEL, LITERT)),
+                Path(self.output_dir).name.isdecimal()
+                or any((Path(self.output_dir) / name).is_file() for name in (SAVED_MODEL, LITERT)),
             f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them":
                 is_lite and self.compute not in ("float32", "int8"),
             f"{given} is for --engine=tensorflow; leave it out": is_lite and given,

@@ -136,6 +136,12 @@ def test_the_type_of_the_model_is_its_class_where_none_is_named(tmp_path, caplog
     assert not tokenizer_in(tmp_path, lower_case=False).lower_case
 
 
+@pytest.mark.parametrize("kind", ["bert", "electra", "distilbert"])
+def test_a_folder_that_names_no_class_keeps_case_with_a_warning(tmp_path, caplog, kind):
+    write(tmp_path, None, {"model_type": kind}, vocabulary=False, lowercase=False)
+    assert not tokenizer_in(tmp_path).lower_case and "transformers lower-cases them" in caplog.text
+
+
 @pytest.mark.parametrize("config, warns", [(None, True), (OF_FILE, True), (BERT | {"do_lower_case": True}, False)])
 def test_a_missing_post_processor_is_named_unless_the_class_frames_rows(tmp_path, caplog, config, warns):
     write(tmp_path, config, frames=False, lowercase=True)

@@ -77,6 +77,10 @@ def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, co
     theirs.save(str(tmp_path / "tokenizer.json"))
     ours = tokenizer_in(tmp_path)
     assert (ours.kind, ours.lower_case) == ("sentencepiece", bool(lower))
+    if not lower:
+        said = {"tokenizer_class": "XLNetTokenizer", "keep_accents": True}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+        assert not tokenizer_in(tmp_path).keep_accents
     found = [ours.pieces[getattr(ours, f"{role}_id")] for role in ("cls", "sep", "mask", "pad", "unk")]
     assert found == [*("[CLS] [SEP] [MASK]" if lower else "<cls> <sep> <mask>").split(), "<pad>", "<unk>"]
     assert ours.special_ids.tolist() == list(range(len(special)))

@@ -49,7 +49,7 @@ class FolderFiles:
 
     Attributes:
         by_class: whether transformers reads tokenizer_config.json, not tokenizer.json.
-        of_model: whether transformers infers the class from the model's type.
+        of_model: whether transformers infers a class that lower-cases from the model's type.
         fairseq: the pieces that fairseq puts before a SentencePiece model's own, or ().
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
@@ -71,7 +71,7 @@ class FolderFiles:
         self.is_of_library |= bool(of_class.roles)
         has_own_steps = bool(of_class.own_steps) and of_class.own_steps == self._kind
         self.by_class = self.has_config and (has_own_steps or not self.described)
-        self.of_model = not self.has_config and of_class.of_model
+        self.of_model = not self.has_config and bool(of_class.own_steps) and not of_class.keeps_case
         self.fairseq, self.pair = of_class.fairseq, of_class.pair
 
     def check(self, kind: str) -> None:
@@ -125,7 +125,8 @@ class FolderFiles:
 
     def strips_accents(self) -> bool | None:
         """Whether accents are dropped; None if that depends on `lower_case`."""
-        keeps = self.settings.get("keep_accents")
+        # transformers 5 passes this key of XLNet's class over, and any older one reads tokenizer.json.
+        keeps = None if self._class.keeps_case and self.described else self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:

@@ -16,7 +16,6 @@ class TokenizerClass(NamedTuple):
     Attributes:
         kinds: the kinds of tokenizers here that a file of this class may hold.
         own_steps: the kind of tokenizer.json whose steps transformers ignores, because it builds its own; "" for none.
-        of_model: whether the class is inferred from the model's type, without a tokenizer_config.json.
         keeps_case: whether texts keep their case where no file says it.
         pair: the arguments of `row_template.pair_rules`.
         roles: special tokens, where no file says them; others take BERT's.
@@ -26,7 +25,6 @@ class TokenizerClass(NamedTuple):
 
     kinds: tuple[str, ...] = ()
     own_steps: str = ""
-    of_model: bool = False
     keeps_case: bool = False
     pair: tuple[int, int] = (1, 1)
     roles: dict[str, str] = {}
@@ -37,12 +35,11 @@ _WORDS, _PIECES, _BYTES = "wordpiece", "sentencepiece", "bpe"
 _LIKE_BERT = TokenizerClass((_WORDS,), "WordPiece")
 _LIKE_ROBERTA = TokenizerClass((_BYTES,), "BPE")
 CLASSES = {
-    "Bert": TokenizerClass((_WORDS, _PIECES, _BYTES), "WordPiece", of_model=True),
-    "Albert": TokenizerClass((_WORDS, _PIECES), "Unigram", of_model=True),
+    "Bert": TokenizerClass((_WORDS, _PIECES, _BYTES), "WordPiece"),
+    "Albert": TokenizerClass((_WORDS, _PIECES), "Unigram"),
     "MPNet": TokenizerClass(
         (_WORDS, _BYTES),
         "WordPiece",
-        of_model=True,
         pair=(2, 0),
         roles={"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"},
     ),
