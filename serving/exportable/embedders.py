@@ -1,6 +1,7 @@
 """Exports of vectors: encoders, sentence embedders, and pre-trained models with their words for masks."""
 
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.sparse_embedder import AlbertSparseEmbedder, sparse_weights
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, Tensors, specs
+from serving.exportable.inputs import ExportSignature, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedNorm, dense, variable
 from serving.lite.description import Answer
@@ -115,11 +116,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         exited = self._exited(batch, threshold)
         return self.vectors(exited, batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
-        following = FollowingBatch(*batch, features)
-        encoded = self.encode(following)
-        return self.vectors(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
-
     @property
     def exits_early(self) -> bool:
         return self.options.exit_rule == "movement"
@@ -184,14 +180,17 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         super().add_head(model)
         head = model.masked_lm_head
         config = self.encoder.config
-        self.masked_lm_dense = dense(
-            head.dense, tf.float32, config.pooler_act if config.pooler_norm else config.hidden_act
-        )
-        self.masked_lm_norm = ExportedNorm(head.layer_norm)
+        self.word_layers: list[Any] = []
+        if config.word_transform:
+            act = config.pooler_act if config.pooler_norm else config.hidden_act
+            self.word_layers = [dense(head.dense, tf.float32, act), ExportedNorm(head.layer_norm)]
         self.own_words = None if head.own_words is None else variable(head.own_words, tf.float32, "decoder")
-        self.output_bias = head.output_bias.value
+        self.output_bias = None if head.output_bias is None else head.output_bias.value
         pair_head = getattr(model, "pair_head", None)
         self.pair_head = None if pair_head is None else dense(pair_head, tf.float32)
+        tokenizer = self.options.tokenizer
+        if self.framer is not None:
+            self.piece_texts = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else self.framer.pieces
         self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
 
     def answers(self, formats: InputFormats):
@@ -265,13 +264,14 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         positions = tf.ragged.boolean_mask(columns, masked)
         present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
         best = self.fill_positions(batch, positions.to_tensor())
-        flat = tf.reshape(best["ids"], [-1, 1])
-        texts = self.decoder(flat, tf.ones_like(flat[:, 0]), tf.zeros_like(flat[:, 0], tf.bool))
+        texts = tf.gather(self.piece_texts, best["ids"])
+        if self.framer.tokenizer.kind == "sentencepiece":
+            texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, "▁", " "), r"\A ", "")
         return {
             "ids": tf.where(present, best["ids"], 0),
             "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
             "probabilities": tf.where(present, best["probabilities"], 0.0),
-            "texts": tf.where(present, tf.reshape(texts, tf.shape(best["ids"])), ""),
+            "texts": tf.where(present, texts, ""),
         }
 
     def sparse(self, batch: TokenBatch):
@@ -305,7 +305,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
     def _masked_lm(self, vectors: Tensor) -> Tensor:
         embeddings, config = self.encoder.embeddings, self.encoder.config
-        words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
+        words = tf.reshape(vectors, [-1, config.hidden_size])
+        for layer in self.word_layers:
+            words = layer(words)
         goes_back = config.factorization == "word" and embeddings.projection is not None
         projection = embeddings.projection.kernel if goes_back else None
         table = embeddings.words if self.own_words is None else self.own_words

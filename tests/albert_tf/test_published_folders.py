@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 import albert_tf
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertRegressor
 from albert_tf.checkpoints import formats, save_huggingface
-from albert_tf.loading.conversion import convert
+from albert_tf.loading.load import convert
 from serving.client.tasks import raw_scores
 from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.tiny import small, table

@@ -15,7 +15,6 @@ from serving.exportable import CLASSIFY, PREDICT, REGRESS, ExportOptions, make_e
 from serving.exporting import save
 from tests.refusals import refused
 from tests.serving.conftest import EXPORTS
-from tfrecords.base import files
 
 # Beyond core TensorFlow; tensorflow_model_server has linked these since 2.8.
 WORDPIECE_OPS = {"WordpieceTokenizeWithOffsets"}
@@ -68,11 +67,6 @@ def test_manifest(exported):
     for name, digest in manifest["files_sha256"].items():
         assert hashlib.sha256((version / name).read_bytes()).hexdigest() == digest
     assert {"saved_model.pb", "variables/variables.index"} <= manifest["files_sha256"].keys()
-
-
-def test_a_manifest_says_what_a_document_remembers(exported):
-    manifest = files.read_json(exported("xlnet") / "assets.extra/manifest.json")
-    assert manifest["signatures"]["stateful"]["memory"] == "float32 [any, 2, 8, 16]"
 
 
 def test_a_check_whose_process_fails_is_an_error(monkeypatch, make_model, serve):

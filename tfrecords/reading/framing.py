@@ -1,7 +1,7 @@
 """Builds model input rows from token ids.
 
 The tokenizer decides the special tokens: RoBERTa's pairs are `<s> first </s></s> second </s>`, all of segment 0. With
-the tokenizer's `cls_last`, rows are `first [SEP] second [SEP] [CLS]`, and [CLS] has segment 2.
+the tokenizer's `cls_last`, rows are `first [SEP] second [SEP] [CLS]`, and [CLS] has segment 2, or 0 with `one_segment`.
 """
 
 import re
@@ -217,7 +217,7 @@ class Framer:
 
     def _segments(self, ids: tf.RaggedTensor, is_second: tf.Tensor) -> tf.RaggedTensor:
         segments = tf.cast(is_second, tf.int32) * self.tokenizer.second_segment_id
-        if self.tokenizer.cls_last:
+        if self.tokenizer.cls_last and not self.tokenizer.one_segment:
             is_last = _columns(ids) == tf.gather(_sizes(ids) - 1, ids.value_rowids())
             segments = tf.where(is_last, CLS_SEGMENT, segments)
         return ids.with_values(segments)

@@ -1,6 +1,7 @@
 """A user's single file of examples."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -8,7 +9,7 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import numpy as np
 from absl import logging
 
 from albert_tf.tasks.tables.values import check_known, is_missing, kind_of_labels, names_of, tagged_words, text_of
-from tfrecords.base.errors import UserError, printable
+from tfrecords.base.errors import UserError, printable, refuse
 from tfrecords.base.tables import ENDINGS, DataRow, Table, check_encoding, find_column, read_table
 from tfrecords.base.text_files import ending
 
+# Quotation marks and dashes that editors put in place of others.
+_ALIKE = str.maketrans("\u2018\u2019\u2010\u2013\u2014\u2212", "''----")
 _WRITTEN_AS_FLOAT = re.compile(r"\A(-?\d+)\.0+\Z")
 MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
 
@@ -127,7 +130,7 @@ def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
     options = dataclasses.replace(options, label_column=label, text_column=text)
     check_columns(text, options.second_text_column, label)
     if options.task in ("", "regression"):
-        found = kind_of_labels(row.values[label] for row in _required(options).rows)
+        found = kind_of_labels(_values(options, label))
         has_missing = found.has_missing and not (options.task or options.known)
         options = dataclasses.replace(
             options, task=options.task or found.kind, decimal_comma=found.decimal_comma, has_missing=has_missing
@@ -162,6 +165,13 @@ def _read(options: FileOptions) -> Table:
 
 def _required(options: FileOptions) -> Table:
     return _read(options).require((*options.texts, options.label_column), MEND_COLUMNS)
+
+
+def _values(options: FileOptions, column: str) -> Iterator[Any]:
+    # Wrong rows end the values here; reading describes them with all others.
+    with contextlib.suppress(UserError):
+        for row in _required(options).rows:
+            yield row.values[column]
 
 
 def _scan(options: FileOptions) -> tuple[np.ndarray, list[tuple[str, ...]]]:
@@ -250,10 +260,12 @@ def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction
 
 def check_columns(text: str, second: str, label: str) -> None:
     """Raises UserError if one column has two roles."""
-    if second == text:
-        raise UserError(f"--second_text_column={second} is --text_column too; name another")
-    if label in (text, second):
-        raise UserError(f"--label_column={label} is a column of texts too; name another")
+    refuse({
+        f"--second_text_column={second} is --text_column too; name another":
+            second == text,
+        f"--label_column={label} is a column of texts too; name another":
+            label in (text, second),
+    })  # fmt: skip
 
 
 def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:
@@ -267,6 +279,7 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
     for name in sorted(names):
         # Such as 1 and 1.0, which pandas writes for integers in a column with empty cells, or an invisible character.
         seen = " ".join("".join(one for one in unicodedata.normalize("NFKC", name) if one.isprintable()).split())
+        seen = seen.translate(_ALIKE)
         seen = "O" if kind == "tagging" and seen == "0" else _WRITTEN_AS_FLOAT.sub(r"\1", seen)
         other = alike.setdefault(seen.casefold(), name)
         if other == name:

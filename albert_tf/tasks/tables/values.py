@@ -19,8 +19,8 @@ _MISSING = ("n/a", "na", "nan", "null", "none", "missing", "unknown", "-", "?", 
 # Among so many numbers one value may be none, and is reported.
 _FEW = 10
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
-# Numbers with marks that Python does not read: thousands, decimal commas, per cent, currencies.
-_WRITTEN_NUMBER = re.compile(r"\s*[$€£¥]?\s*[+-]?\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*\s*[%‰$€£¥]?\s*")
+# Numbers with marks that Python does not read: thousands, decimal commas, minus signs, per cent, currencies.
+_WRITTEN_NUMBER = re.compile(r"\s*[$€£¥]?\s*[+\-\u2212]?\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*\s*[%‰$€£¥]?\s*")
 
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 # numpy's own strings are written np.str_('a').

@@ -12,8 +12,7 @@ from albert_tf import AlbertConfig
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.loading.conversion import convert
-from albert_tf.loading.load import load
+from albert_tf.loading.load import convert, load
 from albert_tf.training import pretraining
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices

@@ -19,22 +19,22 @@ CASES = {
     "classes": (
         "classifier",
         {"labels": LABELS, "inputs": ["text"]},
-        "serving_default with_options tokenize ids decode classify",
+        "serving_default with_options tokenize ids classify",
     ),
-    "pairs": ("classifier", {"labels": LABELS} | PAIR, "serving_default with_options tokenize ids decode classify"),
-    "either": ("classifier", {"labels": LABELS}, "serving_default with_options pair tokenize ids decode classify"),
-    "numbers": ("regressor", PAIR, "serving_default with_options tokenize ids decode regress"),
+    "pairs": ("classifier", {"labels": LABELS} | PAIR, "serving_default with_options tokenize ids classify"),
+    "either": ("classifier", {"labels": LABELS}, "serving_default with_options pair tokenize ids classify"),
+    "numbers": ("regressor", PAIR, "serving_default with_options tokenize ids regress"),
     "vectors": (
         "embedder",
         {"prompts": {"query": "who is ", "none": ""}, "default_prompt_name": "query"},
-        "serving_default tokenize ids decode with_options",
+        "serving_default tokenize ids with_options",
     ),
-    "encoder": ("encoder", {}, "serving_default with_options tokenize ids decode"),
-    "words": ("pretrainer", {}, "serving_default with_options tokenize ids decode fill_mask sentence_order"),
-    "tags": ("token classifier", {"labels": ["a", "b", "O", "d"]}, "serving_default tokenize ids decode"),
-    "spans": ("spans", {"null_threshold": 3.0}, "serving_default tokenize ids decode"),
-    "joint": ("joint spans", {}, "serving_default tokenize ids decode"),
-    "choices": ("multiple choice", {}, "serving_default tokenize ids decode"),
+    "encoder": ("encoder", {}, "serving_default with_options tokenize ids"),
+    "words": ("pretrainer", {}, "serving_default with_options tokenize ids fill_mask sentence_order"),
+    "tags": ("token classifier", {"labels": ["a", "b", "O", "d"]}, "serving_default tokenize ids"),
+    "spans": ("spans", {"null_threshold": 3.0}, "serving_default tokenize ids"),
+    "joint": ("joint spans", {}, "serving_default tokenize ids"),
+    "choices": ("multiple choice", {}, "serving_default tokenize ids"),
 }
 
 
@@ -89,11 +89,7 @@ def asked(signature, name):
         lengths = np.array([[[12], [5], [0], [3]]] * 4)
         values |= {"input_ids": random.integers(5, 40, (4, 4, 12), np.int32),
                    "segment_ids": np.zeros((4, 4, 12), np.int32), "input_mask": np.arange(12) < lengths}  # fmt: skip
-    if (
-        name in ("serving_default", "sentence_order")
-        and "context" in signature.inputs
-        and "choices" in signature.inputs
-    ):
+    if name == "serving_default" and {"context", "choices"} <= signature.inputs.keys():
         values["question"] = [b"who _ the mat ?", b"what is", b"", b"_ or _"]
     return {key: np.array(values[key], dtype) for key, (dtype, _) in signature.inputs.items()}
 

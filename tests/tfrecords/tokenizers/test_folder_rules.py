@@ -112,6 +112,8 @@ def test_second_texts_have_segment_0_where_the_model_takes_no_segments(tmp_path)
     write(tmp_path, BERT | {"model_input_names": ["input_ids", "attention_mask"]})
     ours = load_tokenizer(tmp_path)
     assert ours.second_segment_id == 0
+    row = Framer(ours.with_cls_last(True), 9).single(tf.ragged.constant([[5]], tf.int32))
+    assert row.segment_ids.to_list() == [[0, 0, 0]]
     ours.save(tmp_path / "own")
     assert load_tokenizer(tmp_path / "own").second_segment_id == pickle.loads(pickle.dumps(ours)).second_segment_id == 0
 
