@@ -141,6 +141,15 @@ def test_a_point_without_a_request_is_a_row_of_dashes():
     assert " - " in reports.console_text(report) and reports.plot_latency(report)
 
 
+def test_an_open_loop_offers_each_rate():
+    report = measured(arrival="poisson", rate="50,100", bound_ms=5000.0)
+    assert [point["rate"] for point in report["points"]] == [50, 100]
+    for point in report["points"]:
+        assert point["requests"] == 0.4 * point["rate"] and point["arrival"] == "poisson"
+        # A machine with more work than cores sends late, and says so.
+        assert point["offered_per_second"] == pytest.approx(point["rate"], rel=0.1) or not point["generator"]["kept_up"]
+
+
 def test_answers_are_compared_with_those_of_the_model_in_process(monkeypatch, tmp_path):
     class Inside:
         load_seconds = 1.5
