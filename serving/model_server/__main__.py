@@ -1,6 +1,6 @@
 """Serves exported models with TensorFlow Serving's protocol: `python -m serving.model_server --help`."""
 
-import faulthandler
+import contextlib
 import gc
 import logging
 import os
@@ -74,8 +74,6 @@ def _serve(options: flags.ServerOptions) -> int:
             # Asked twice: do not wait for requests that may never end.
             os._exit(128 + number)
         received.append(number)
-        # A process that does not end all the same says where it hangs.
-        faulthandler.dump_traceback_later(options.drain_seconds + _CLOSING_SECONDS + 20, exit=True, file=2)
         stopped.put(number)
         if server is not None:
             server.interrupt()
@@ -98,9 +96,11 @@ def _serve(options: flags.ServerOptions) -> int:
         if server is not None:
             server.stop(grace=0)
         return _FAILED
-    stopped.get()
+    # A signal that comes just before a wait begins does not wake it.
+    while not received:
+        with contextlib.suppress(queue.Empty):
+            stopped.get(timeout=1)
     _drain(server, options.drain_seconds)
-    faulthandler.cancel_dump_traceback_later()
     return 0
 
 
