@@ -22,10 +22,10 @@ if TYPE_CHECKING or not is_our_command():
         AlbertRegressor,
         AlbertTokenClassifier,
     )
+    from albert_tf.models.permutation import XlnetPretrainer
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
     from albert_tf.models.span_predictor import AlbertSpanPredictor
-    from albert_tf.permutation.pretrainer import XlnetPretrainer
 
 if TYPE_CHECKING:
     from albert_tf.embeddings.index import open_index
@@ -42,7 +42,7 @@ _HOMES = {
     "AlbertRegressor": "models.classifiers",
     "AlbertTokenClassifier": "models.classifiers",
     "AlbertPretrainer": "models.pretrainer",
-    "XlnetPretrainer": "permutation.pretrainer",
+    "XlnetPretrainer": "models.permutation",
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
     # Never with the models: files of other code bases, and texts, need TensorFlow.

@@ -52,7 +52,7 @@ def main(settings: ConvertSettings) -> None:
             f"--from={settings.form} is not the format of '{settings.input}'; leave it out, or give {found}"
         )
     start_tensorflow()
-    from albert_tf.loading.conversion import convert
+    from albert_tf.loading.load import convert
 
     rows = {
         "count": settings.max_positions,

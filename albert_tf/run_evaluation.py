@@ -18,7 +18,7 @@ from albert_tf.tasks.tables.data_file import FileOptions, columns_of
 from albert_tf.trainer_settings import Applied, Columns, DataFile, Records
 from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.reading.manifest import read_manifest
@@ -63,17 +63,17 @@ class EvaluationSettings(OfFile, OfRecords, OfSuite, Applied):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.suite and not self.data_dir:
-            raise UserError(f"--suite={self.suite} needs the folders of its sets; give --data_dir=sets")
-        if not self.data_file and not self.suite and not (self.train_data and self.eval_data):
-            raise UserError(
-                "give --data_file=... to evaluate a fine-tuned model, --train_data=... and --eval_data=... for a "
-                "pre-trained one, or --suite=embeddings and --data_dir=... for an embedder"
-            )
-        if bool(self.data_file) + bool(self.suite) + bool(self.eval_data) > 1:
-            raise UserError("--data_file, --eval_data and --suite exclude each other; give one")
-        if self.output_dir and self.eval_data:
-            raise UserError(f"--output_dir={self.output_dir} is not for --eval_data; give --output")
+        refuse({
+            f"--suite={self.suite} needs the folders of its sets; give --data_dir=sets":
+                self.suite and not self.data_dir,
+            "give --data_file=... to evaluate a fine-tuned model, --train_data=... and --eval_data=... for a "
+            "pre-trained one, or --suite=embeddings and --data_dir=... for an embedder":
+                not self.data_file and not self.suite and not (self.train_data and self.eval_data),
+            "--data_file, --eval_data and --suite exclude each other; give one":
+                bool(self.data_file) + bool(self.suite) + bool(self.eval_data) > 1,
+            f"--output_dir={self.output_dir} is not for --eval_data; give --output":
+                self.output_dir and self.eval_data,
+        })  # fmt: skip
 
 
 def main(settings: EvaluationSettings) -> None:

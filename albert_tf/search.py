@@ -17,7 +17,7 @@ from albert_tf.tasks.tables.folders import SUFFIXES
 from albert_tf.tasks.tables.values import text_of
 from albert_tf.trainer_settings import Applied
 from tfrecords.answers.texts import TextModel
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.tables import PARQUET, find_column, read_lines, read_table
@@ -75,12 +75,14 @@ class SearchSettings(
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.text_file and not self.query:
-            raise UserError("give --text_file=... to build an index, or --query=... to ask one")
-        if not all(text.strip() for text in self.query):
-            raise UserError("--query= is empty; give a text to search for")
-        if self.text_file and not self.model:
-            raise UserError("--text_file needs --model=..., the embedder that builds the index")
+        refuse({
+            "give --text_file=... to build an index, or --query=... to ask one":
+                not self.text_file and not self.query,
+            "--query= is empty; give a text to search for":
+                not all(text.strip() for text in self.query),
+            "--text_file needs --model=..., the embedder that builds the index":
+                self.text_file and not self.model,
+        })  # fmt: skip
 
 
 def main(settings: SearchSettings) -> None:

@@ -27,8 +27,8 @@ FOLDER_WORDS = (
 )  # fmt: skip
 REQUEST_WORDS = (
     *("instances", "inputs", "signature_name", "b64", "text", "first", "second", "question", "context", "choices"),
-    *("input_ids", "lengths", "segment_ids", "ids", "skip_special_tokens", "truncate_left", "prompt_name"),
-    *("tokenize", "decode", "fill_mask", "sentence_order", "with_options", "masked", "[MASK] sat"),
+    *("input_ids", "lengths", "segment_ids", "ids", "truncate_left", "prompt_name"),
+    *("tokenize", "fill_mask", "sentence_order", "with_options", "masked", "[MASK] sat"),
 )
 
 

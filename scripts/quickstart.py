@@ -234,9 +234,8 @@ def train(arguments: argparse.Namespace) -> None:
     server = ["serving.model_server", f"--model_config_file={work}/models.config", f"--gateway_port={port}"]
     with running(work / "server.log", url, *server, f"--port={grpc_port}") as process:
         for name in names:
-            benchmark = [f"--target={target}", f"--model={name}", "--lengths=16,32,64,128", f"--text_file={corpus}"]
+            benchmark = [f"--target={target}", f"--model={name}", "--lengths=16,32,64,128"]
             benchmark += [f"--seconds={arguments.seconds}", f"--output_dir={work}/benchmark/{name}"]
-            benchmark += [f"--tokenizer={work}/tokenizer/spm.model"] * (name == "ids")
             stages.run(f"6. Measure the {name} model", f"benchmark/{name}", "serving.benchmark", *benchmark)
         words = fill_words(target, process.pid, work)
         summary(work, stages)

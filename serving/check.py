@@ -14,7 +14,7 @@ from serving.exportable.base import KINDS, exported_part
 from serving.exportable.samples import Arrays, model_features, row_of, sample_inputs, trial_texts
 from serving.inference import ExitRule
 from serving.run_saved_model import run_calls
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, first_line, refuse
 
 
 class Tolerance(NamedTuple):
@@ -97,7 +97,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
     tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    expected = of_ids = exportable.shortened(expected_answers(model, calls[by_ids]))
+    expected = exportable.shortened(expected_answers(model, calls[by_ids]))
     differences = compare(expected, answers[by_ids], tolerance)
     if texts:
         framed = row_of(exportable.framer.frame(*[exportable.check_tokens(texts)] * len(calls["tokenize"])))
@@ -106,9 +106,6 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
             expected = exportable.shortened(expected_answers(model, framed))
             of_texts = exportable.compared_texts(texts, expected, answers["serving_default"])
             differences |= compare(*of_texts, tolerance, "text ")
-    if "stateful" in calls:
-        # Of a document's first rows.
-        differences |= compare(of_ids, answers["stateful"], tolerance, "stateful ")
     if "early_exit" in calls:
         plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
         differences |= compare(plain, answers["early_exit"], tolerance, "early_exit ")
@@ -124,9 +121,6 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
         if not exportable.rows_are_answers:
             longest = exportable.options.max_seq_length
             calls["serving_default"] = sample_inputs(exportable, signatures["serving_default"], longest)
-    if "stateful" in signatures:
-        new = sample_inputs(exportable, signatures["stateful"], _LONGEST, len(calls[by_ids]["lengths"]))
-        calls["stateful"] = new | calls[by_ids]
     if "early_exit" in signatures:
         count = len(next(iter(calls["serving_default"].values())))
         never = ExitRule(exportable.exit_kind, exportable.options.exit_rule).never
@@ -162,15 +156,13 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
     for name, values in expected.items():
         distance = measure(values, answers[name])
         difference = differences[where + name] = distance.difference * _scale(values)
-        if not distance.difference <= tolerance.difference:
-            raise UserError(
-                f"the export failed its check: {where}{name} differs by {difference:.2g} from the Keras model"
-            )
-        if not distance.angle <= tolerance.angle:
-            raise UserError(
-                f"the export failed its check: {where}{name} has cosine {1 - distance.angle:.4g} with the Keras "
-                f"model's, and {1 - tolerance.angle:.4g} is the least that its arithmetic explains"
-            )
+        refuse({
+            f"the export failed its check: {where}{name} differs by {difference:.2g} from the Keras model":
+                not distance.difference <= tolerance.difference,
+            f"the export failed its check: {where}{name} has cosine {1 - distance.angle:.4g} with the Keras "
+            f"model's, and {1 - tolerance.angle:.4g} is the least that its arithmetic explains":
+                not distance.angle <= tolerance.angle,
+        })  # fmt: skip
     return differences
 
 

@@ -138,10 +138,12 @@ def settings_of(
     """
     fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
     for name, value in options.items():
-        if name in _OF_LOADING:
-            raise UserError(f"'{name}' is of albert_tf.load, and the model is loaded already; give it there")
-        if name not in fields:
-            raise UserError(f"export has no option '{name}'{nearest(name, fields)}; known: {', '.join(fields)}")
+        refuse({
+            f"'{name}' is of albert_tf.load, and the model is loaded already; give it there":
+                name in _OF_LOADING,
+            f"export has no option '{name}'{nearest(name, fields)}; known: {', '.join(fields)}":
+                name not in fields,
+        })  # fmt: skip
         if type(value) is not (kind := type(fields[name].default)):
             raise UserError(f"{name}={value!r} must be of type {kind.__name__}")
     values = {"inputs": "text" if has_tokenizer else "ids"} | dict(options)

@@ -31,7 +31,7 @@ from serving.litert.converter import check_model, lite_exportable
 from serving.litert.writing import write_version as write_lite_version
 from serving.manifest import FORMAT_VERSION, MANIFEST, SAVED_MODEL, read_manifest
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import present_versions, say_next
 from tfrecords.base.settings import read_numbers
 from tfrecords.reading.framing import Framer, encode
@@ -194,13 +194,13 @@ def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
     if not 8 <= length <= limit:
         raise UserError(f"--max_seq_length={length} must be from 8 to the {limit} tokens that the model takes")
     pieces = min(config.vocab_size, loaded.tokenizer.vocab_size if loaded.tokenizer else config.vocab_size)
-    if settings.top_k > pieces:
-        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {pieces} pieces")
-    if settings.inputs == "text" and loaded.tokenizer is None:
-        raise UserError(
-            f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
-            "published vocabulary beside it; give --tokenizer=FILE"
-        )
+    refuse({
+        f"--top_k={settings.top_k} must be from 1 to the vocabulary's {pieces} pieces":
+            settings.top_k > pieces,
+        f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
+        "published vocabulary beside it; give --tokenizer=FILE":
+            settings.inputs == "text" and loaded.tokenizer is None,
+    })  # fmt: skip
     same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions")
     return ExportOptions(
         max_seq_length=length,

@@ -38,7 +38,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # Started first, so that no core waits at the end for one of them. The exports' server is not next to other tests of
 # the same exports, of which one would wait for the other to write them.
 LONGEST = (
-    "test_whole_road", "test_exports", "test_steps", "test_pretraining_options", "test_resume", "test_depth_loops",
+    "test_exports", "test_steps", "test_pretraining_options", "test_resume", "test_depth_loops",
     "test_contract", "test_jax", "test_round_trips", "test_lanes", "test_finetuning", "test_numbers",
     "test_distillation", "test_stored", "test_house", "test_pages", "test_run", "test_export_files"
 )  # fmt: skip

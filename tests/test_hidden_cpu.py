@@ -15,8 +15,6 @@ SENSITIVE = (
     "tests/serving/test_export_files.py",
     "tests/serving/test_litert.py",
     "tests/serving/model_server/test_exports.py",
-    "tests/benchmarks",
-    "tests/test_whole_road.py",
 )
 
 

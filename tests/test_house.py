@@ -176,14 +176,6 @@ def test_every_command_has_a_name(sources):
     assert {path.removesuffix(".py").removesuffix("/__main__") for path in found} == named
 
 
-def test_every_benchmark_is_in_build_md(sources):
-    said = (ROOT / "BUILD.md").read_text().split("## Benchmarks")[1].split("\n## ")[0]
-    files = {path.removesuffix(".py").removesuffix("/__main__") for path in commands(sources, "benchmarks")}
-    # A folder's other files are processes of its command.
-    names = {name.replace("/", ".") for name in files if name.count("/") == 1}
-    assert set(re.findall(r"\bbenchmarks\.\w+", said)) == names
-
-
 def test_the_map_in_architecture_is_that_of_the_tree(sources):
     lines = (ROOT / "ARCHITECTURE.md").read_text().split("## The map")[1].split("```")[1].strip("\n").splitlines()
     folders, paths = [], []

@@ -24,7 +24,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 STORED = Path(__file__).parent / "stored"
-HEADS = list(make.heads())
+HEADS = make.HEADS
 TINY = (*extensions.ENCODERS, "xlnet", "xlnet_classifier", "roberta", "roberta_classifier")
 TINY += ("modernbert", "modernbert_words")
 # The others are slow: a graph of each takes seconds to build or to load. Of the fine-tuning curves that of early exits

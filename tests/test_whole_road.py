@@ -1,4 +1,7 @@
-"""The main job, once; and as a newcomer runs it: interrupted while serving, and finished by a second run."""
+"""The main job as a newcomer runs it: interrupted while serving, and finished by a second run.
+
+By default its stages are tested one by one: `tiny_data` and `tiny_run` are its first ones, by their commands.
+"""
 
 import json
 import os
@@ -9,15 +12,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import absl.flags
 import pytest
 
-from scripts import quickstart as stages
-from serving.export import ExportSettings, export
 from tests.servers import free_port
-from tfrecords.base.settings import define_flags, read_flags
 
 ROOT = Path(__file__).parents[1]
 # Ten steps are compiled quickly rather than well.
@@ -114,33 +112,9 @@ def assert_complete(folder, output):
     assert 0 < figures["baseline"]["masked_lm_accuracy"] < 1 and figures["model"]["loss"] > 0
 
 
-def test_the_whole_road(clone, tmp_path, run_module, monkeypatch, capsys):
-    """Takes longer than others: each stage is the command that the README shows, and two versions are served."""
-
-    def run(command, check):
-        if command[2] == "serving.export":
-            # Here, where the version is not asked once more: the server below loads it, and is asked.
-            values = absl.flags.FlagValues()
-            define_flags(ExportSettings, values)
-            values(command[2:])
-            export(read_flags(ExportSettings, values))
-            return
-        # Steps without graphs, which take longer to build.
-        done = run_module(*command[2:], cwd=clone, eagerly=command[2].startswith("albert_tf."))
-        assert done.returncode == 0, done.stderr[-3000:]
-
-    monkeypatch.chdir(clone)
-    monkeypatch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
-    monkeypatch.setattr(sys, "argv", ["quickstart", *flags(tmp_path / "road"), "--corpus=corpus.txt"])
-    monkeypatch.setattr(stages, "subprocess", SimpleNamespace(run=run, Popen=subprocess.Popen))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    stages.train(stages.parse_arguments())
-    assert_complete(tmp_path / "road", capsys.readouterr().out)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_road_that_was_interrupted_goes_on(clone, tmp_path):
+def test_the_whole_road_interrupted_while_it_serves_goes_on_to_its_end(clone, tmp_path):
     """Each stage is an interpreter of its own."""
     folder = tmp_path / "road"
     status, port, server = interrupt_while_serving(folder, "--corpus=corpus.txt", cwd=clone)

@@ -8,6 +8,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import Extension, RowCost, WeightLayer
 from albert_tf.config.other_depths import at_depth
 from albert_tf.layers.depth import plan
+from albert_tf.layers.weights import has_bias, product_sizes
 from tfrecords.base.errors import UserError
 
 
@@ -34,25 +35,31 @@ def parameters(config: AlbertConfig) -> Parameters:
     >>> parameters(AlbertConfig.named("albert_base_v2")).encoder
     11092992
     """
-    hidden, inside, embedding = config.hidden_size, config.intermediate_size, config.embedding_size
+    hidden, embedding = config.hidden_size, config.embedding_size
     word_only = config.factorization == "word"
     width = hidden if word_only else embedding
-    bias, inner_products = int(config.use_bias), 2 if config.feed_forward == "glu" else 1
+    bias = int(config.use_bias)
     norm = 1 + (config.use_bias and config.norm == "layer_norm")
     projection = config.is_projected * (embedding * hidden + bias * (not word_only) * hidden)
     spec = config.spec
     rows = config.type_vocab_size * spec.has_types + spec.has_positions * config.max_position_embeddings
     embeddings = config.vocab_size * embedding + rows * width + norm * width * spec.has_norm + projection
-    attention = 4 * (hidden * hidden + bias * spec.attention_bias * hidden) + norm * hidden
-    inner = inner_products * (hidden * inside + bias * inside)
-    feed_forward = inner + inside * hidden + bias * hidden + norm * hidden
+    attention, feed_forward = (
+        sum(
+            inputs * units + has_bias(config, kind, name) * units
+            for name, (inputs, units) in product_sizes(config, kind).items()
+        )
+        + norm * hidden
+        for kind in ("attention", "feed_forward")
+    )
     final_norm = ((config.norm_position == "pre") - (not config.first_norm)) * norm * hidden
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
     blocks += final_norm + sum(_of_extension(config, one) for one in config.extensions)
     embeddings += sum(_sizes(one.weight_layers(config, "embeddings", ())) for one in config.extensions)
     of_norm = norm if config.pooler_norm else 3
-    masked_lm = hidden * width + of_norm * width + config.vocab_size
+    masked_lm = config.word_transform * (hidden + of_norm) * width
+    masked_lm += (config.use_bias or config.word_transform) * config.vocab_size
     masked_lm += (not config.tie_word_embeddings) * config.vocab_size * embedding
     heads = next(filter(None, (one.head_weights(config) for one in config.extensions)), masked_lm + 2 * hidden + 2)
     pooler = hidden * hidden + (norm if config.pooler_norm else 1) * hidden

@@ -12,7 +12,7 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.base.layers import NO_QUANTIZATION, check_range, known, plain, whole
-from tfrecords.base.errors import UserError, check_counts
+from tfrecords.base.errors import UserError, check_counts, refuse
 from tfrecords.base.files import check_format
 
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
@@ -60,15 +60,15 @@ def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
 def _check_kind(values: Any, name: str, no_strings: str) -> None:
     dtype = str(getattr(values, "dtype", ""))
     is_text = isinstance(values, (list, tuple)) and values and isinstance(values[0], str)
-    if is_text or "string" in dtype or dtype.startswith(("<U", "|S", "object")):
-        raise UserError(f"{name}: {no_strings}")
-    if isinstance(values, (list, tuple)):
-        raise UserError(f"{name}: a {type(values).__name__} is not read; give an array, rows filled up to one length")
-    if "Ragged" in type(values).__name__:
-        raise UserError(
-            f"{name}: a RaggedTensor is not read; give {name}.to_tensor(), and as input_mask"
-            " tf.ones_like(input_ids).to_tensor()"
-        )
+    refuse({
+        f"{name}: {no_strings}":
+            is_text or "string" in dtype or dtype.startswith(("<U", "|S", "object")),
+        f"{name}: a {type(values).__name__} is not read; give an array, rows filled up to one length":
+            isinstance(values, (list, tuple)),
+        f"{name}: a RaggedTensor is not read; give {name}.to_tensor(), and as input_mask"
+        " tf.ones_like(input_ids).to_tensor()":
+            "Ragged" in type(values).__name__,
+    })  # fmt: skip
 
 
 def _is_array(values: Any) -> bool:

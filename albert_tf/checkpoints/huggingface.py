@@ -34,9 +34,9 @@ from albert_tf.models.classifiers import (
     AlbertTokenClassifier,
     ClassesModel,
 )
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
@@ -61,7 +61,8 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     family = _family_in(tensors, values.get("model_type") if isinstance(values, dict) else None, config)
     if config is None:
         config = AlbertConfig.from_json(file.parent / "config.json", family.model_types[0])
-    prefix = family.prefix if any(name.startswith(family.prefix) for name in tensors) else ""
+    prefixes = (family.prefix, *family.other_prefixes)
+    prefix = next((one for one in prefixes if any(name.startswith(one) for name in tensors)), "")
     sources = _sources(family, config, prefix)
     of_texts = _sources(family, config, prefix, family.of_texts)
     if any(of_texts[f"{layer}/kernel"].name in tensors for layer in family.of_texts):
@@ -70,6 +71,8 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         unread -= {source.name for source in of_texts.values()}
         tensors, sources = {name: one for name, one in tensors.items() if name not in unread}, of_texts
     _drop_copies(tensors, sources, family, config)
+    if family.grouped_heads:
+        _repeat_groups(tensors, sources, config)
     if model is None:
         names = values.get("architectures") or [""]
         if not isinstance(names, list) or not isinstance(names[0], str):
@@ -103,6 +106,8 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     if family.needs_projection and not config.is_projected:
         kernel, bias = (sources[f"embeddings/projection/{part}"].name for part in ("kernel", "bias"))
         tensors |= {kernel: np.eye(config.hidden_size, dtype="float32"), bias: np.zeros(config.hidden_size, "float32")}
+    if family.grouped_heads:
+        values[family.grouped_heads] = _join_groups(tensors, sources, config)
     if "masked_lm/decoder" in sources and (bias := sources["masked_lm/output_bias"].name) in tensors:
         tensors[f"{family.decoder}.bias"] = tensors[bias]
     directory = make_output_dir(directory)
@@ -110,6 +115,32 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
         save_file(tensors, temporary, metadata={"format": "pt"})
     write_json(directory / "config.json", values)
     return directory
+
+
+def _grouped(tensors: Mapping[str, np.ndarray], sources: Mapping[str, Source]) -> list[str]:
+    halves = [(ours.split("/"), source.name) for ours, source in sources.items() if ours.startswith("attention_")]
+    return [name for (_, layer, _), name in halves if layer in ("key", "value") and name in tensors]
+
+
+def _repeat_groups(tensors: dict[str, np.ndarray], sources: Mapping[str, Source], config: AlbertConfig) -> None:
+    for name in _grouped(tensors, sources):
+        size, rest = config.head_size, tensors[name].shape[1:]
+        times, others = divmod(config.hidden_size, max(len(tensors[name]), 1))
+        if others == 0 and len(tensors[name]) % size == 0:
+            heads = tensors[name].reshape((-1, size, *rest))
+            tensors[name] = np.repeat(heads, times, axis=0).reshape((-1, *rest))
+
+
+def _join_groups(tensors: dict[str, np.ndarray], sources: Mapping[str, Source], config: AlbertConfig) -> int:
+    names, count = _grouped(tensors, sources), config.num_attention_heads
+    heads = {name: tensors[name].reshape((count, config.head_size, *tensors[name].shape[1:])) for name in names}
+
+    def are_copies(times: int) -> bool:
+        return all(np.array_equal(one, np.repeat(one[::times], times, axis=0)) for one in heads.values())
+
+    times = max(one for one in range(1, count + 1) if count % one == 0 and are_copies(one))
+    tensors |= {name: np.concatenate(one[::times]) for name, one in heads.items()}
+    return count // times
 
 
 def _family_in(tensors: Iterable[str], model_type: Any, config: AlbertConfig | None) -> Family:
@@ -214,8 +245,10 @@ def _expanded(layers: Mapping[str, Layer]) -> dict[str, Source]:
             found[ours] = theirs
             continue
         name, number, count = (theirs, 0, 1) if isinstance(theirs, str) else theirs
-        parts = {"gamma": "weight", "beta": "bias"} if ours.endswith("norm") else {"kernel": "weight", "bias": "bias"}
-        for part_here, part_there in parts.items():
+        of_norm = {"gamma": "weight", "scale": "weight", "beta": "bias"}
+        for part_here, part_there in (
+            of_norm if ours.endswith("norm") else {"kernel": "weight", "bias": "bias"}
+        ).items():
             found[f"{ours}/{part_here}"] = Source(f"{name}.{part_there}", part_here == "kernel", (number, count))
     return found
 

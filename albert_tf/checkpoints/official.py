@@ -25,7 +25,7 @@ from albert_tf.checkpoints.variables import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError, first_line, refuse
 from tfrecords.base.files import make_output_dir, write_json
 
 
@@ -144,10 +144,12 @@ def sources_for(config: AlbertConfig) -> dict[str, Source]:
         xlnet.check_form(config)
         return xlnet.official_sources(config)
     check_published(config, "the official code")
-    if config.hidden_act not in ("gelu", "relu", "tanh", "linear"):
-        raise UserError(f"the official code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")
-    if config.always_project and config.embedding_size == config.hidden_size:
-        raise UserError("the official code has no projection where embedding_size equals hidden_size")
+    refuse({
+        f"the official code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'":
+            config.hidden_act not in ("gelu", "relu", "tanh", "linear"),
+        "the official code has no projection where embedding_size equals hidden_size":
+            config.always_project and config.embedding_size == config.hidden_size,
+    })  # fmt: skip
     if config.is_projected and config.factorization == "word":
         if config.sharing != "all" or config.num_hidden_groups > 1 or config.inner_group_num > 1:
             raise UserError("factorization 'word' has an official form only with one block for all layers")

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.checkpoints.tensor_files import read_tensors
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import weights_file
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.sparse_embedder import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, AlbertSparseEmbedder
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
@@ -46,11 +49,12 @@ FIXED: dict[str, dict[str, tuple]] = {
         "module_input_name": _SENTENCE,
         "module_output_name": (*_SENTENCE, None),
     },
+    "SpladePooling": {"word_embedding_dimension": (), "embedding_dimension": (), "chunk_size": ()},
     "Normalize": {"module_input_name": _SENTENCE, "module_output_name": (*_SENTENCE, None)},
     # No dropout outside training.
     "Dropout": {"dropout": ()},
     "Transformer": {
-        "transformer_task": ("feature-extraction", "sequence-classification"),
+        "transformer_task": ("feature-extraction", "sequence-classification", "fill-mask"),
         "modality_config": (),
         "module_output_name": ("token_embeddings", "scores"),
         "processing_kwargs": ({}, None),
@@ -64,7 +68,7 @@ FIXED: dict[str, dict[str, tuple]] = {
     _SETTINGS: {
         "__version__": (),
         "requirements": (),
-        "model_type": ("SentenceTransformer", "CrossEncoder"),
+        "model_type": ("SentenceTransformer", "CrossEncoder", "SparseEncoder"),
         "keep_in_fp32_modules": (),
     },
 }
@@ -72,6 +76,7 @@ READ = {
     "Pooling": (*_POOLING_KEYS, "pooling_mode", "include_prompt"),
     "Dense": ("out_features", "bias", "activation_function"),
     "Transformer": ("max_seq_length",),
+    "SpladePooling": ("pooling_strategy", "activation_function"),
     _SETTINGS: ("prompts", "default_prompt_name", "similarity_fn_name", "activation_fn", "truncate_dim"),
 }
 
@@ -80,7 +85,7 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
     """Returns a folder's modules, the transformer first; [] if another library wrote the folder."""
     path = folder / MODULES
     modules = hub.read_modules(path) if path.is_file() else []
-    if modules and _kind(modules[0]) != "Transformer":
+    if modules and _kind(modules[0]) not in ("Transformer", "MLMTransformer"):
         raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
     return modules
 
@@ -105,7 +110,8 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
         raise UserError(f"'{folder / _SETTINGS}': prompts must be texts by name, not {prompts!r}")
     if prompts:
         found["prompts"] = {name: text or "" for name, text in prompts.items()}
-    if (compared := values.get("similarity_fn_name")) not in (None, "cosine"):
+    default = "dot" if values.get("model_type") == "SparseEncoder" else "cosine"
+    if (compared := values.get("similarity_fn_name") or default) != "cosine":
         found["similarity_fn_name"] = compared
     if (kept := values.get("truncate_dim")) is not None:
         if type(kept) is not int or kept < 1:
@@ -128,10 +134,14 @@ def tokenizer_limit(folder: Path) -> float:
 
 
 def make_embedder(
-    encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
+    model: AlbertEncoder | AlbertPretrainer, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
-    """Builds a sentence embedder from the encoder and further modules; removes what it followed from `task`."""
-    pooling, normalize = "", False
+    """Builds an embedder from the model and further modules; removes what it followed from `task`."""
+    if [_kind(module) for module in modules[1:]] == ["SpladePooling"]:
+        return _make_sparse(model, folder, modules[1])
+    if (kind := files.read_object(folder / _SETTINGS).get("model_type")) == "SparseEncoder":
+        raise UserError(f"'{folder / _SETTINGS}': model_type '{kind}' is followed with one SpladePooling alone")
+    encoder, pooling, normalize = encoder_of(model), "", False
     projections, tensors, width = list[dict[str, Any]](), list[list[Any]](), 0
     for module in modules[1:]:
         kind, path = _kind(module), files.inside(folder, module.get("path"), folder / MODULES)
@@ -171,6 +181,21 @@ def make_embedder(
     for layer, weights in zip(model.projections, tensors):
         layer.set_weights(weights)
     return model
+
+
+def _make_sparse(
+    model: AlbertEncoder | AlbertPretrainer, folder: Path, module: Mapping[str, Any]
+) -> AlbertSparseEmbedder:
+    path = files.inside(folder, module.get("path"), folder / MODULES) / "config.json"
+    values = _read("SpladePooling", path)
+    pooling, activation = values.get("pooling_strategy", "max"), values.get("activation_function", "relu")
+    if not isinstance(model, AlbertPretrainer):
+        raise UserError(f"'{folder / MODULES}' has a SpladePooling, and the model no head for masked words")
+    if f"splade_{pooling}" not in SPARSE_POOLINGS or activation not in SPARSE_ACTIVATIONS:
+        raise UserError(f"'{path}': pooling_strategy {pooling!r} with {activation!r} is not followed here")
+    sparse = AlbertSparseEmbedder(model.encoder, f"splade_{pooling}", activation)
+    sparse.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
+    return sparse
 
 
 def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:

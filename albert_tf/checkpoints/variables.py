@@ -16,9 +16,9 @@ from albert_tf.families import Source
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -223,7 +223,9 @@ def build_model(
         return name in sources and sources[name].name in tensors
 
     check_claims(config.to_dict(), sum(tensor.size for tensor in tensors.values()), where)
-    has_words = has("masked_lm/output_bias")
+    has_words = has("masked_lm/output_bias") or has("masked_lm/decoder")
+    # A tied decoder without a bias has no tensor.
+    has_words |= not config.word_transform and "ForMaskedLM" in architecture
     # A layer of some heads for words has the name of the others' pooler.
     is_of_words = has_words and sources.get("pooler/kernel") == sources.get("masked_lm/dense/kernel")
     encoder = AlbertEncoder(config, pooler=has("pooler/kernel") and not is_of_words)

@@ -24,7 +24,7 @@ from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices, make_devices
 from albert_tf.training.start import check_length
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import say_export
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
@@ -163,13 +163,13 @@ def _check_folder(settings: CompressSettings) -> None:
     if folder in (model, model.parent if model.is_file() else model):
         raise UserError(f"--output_dir={settings.output_dir} is the folder of --model, which would be lost")
     is_full = any((folder / name).is_file() for name in (MODEL_FILE, run_folder.RUN_FILE))
-    if is_full and not (folder / REPORT_FILE).is_file():
-        raise UserError(f"'{settings.output_dir}' holds another model, which would be lost; give another --output_dir")
-    if not settings.num_train_steps and (folder / TEXT_PHASE / run_folder.RUN_FILE).is_file():
-        raise UserError(
-            f"'{settings.output_dir}' holds a model that was trained, which --num_train_steps=0 would replace; give "
-            "another --output_dir"
-        )
+    refuse({
+        f"'{settings.output_dir}' holds another model, which would be lost; give another --output_dir":
+            is_full and not (folder / REPORT_FILE).is_file(),
+        f"'{settings.output_dir}' holds a model that was trained, which --num_train_steps=0 would replace; give "
+        "another --output_dir":
+            not settings.num_train_steps and (folder / TEXT_PHASE / run_folder.RUN_FILE).is_file(),
+    })  # fmt: skip
 
 
 def _student(settings: CompressSettings, model: Any) -> Any:

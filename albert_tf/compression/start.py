@@ -5,8 +5,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.alignment import align_blocks
-from albert_tf.checkpoints.factorizing import check_size, factorize_embeddings
-from albert_tf.checkpoints.resizing import check_units, narrow_blocks
+from albert_tf.checkpoints.resizing import check_size, check_units, factorize_embeddings, narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import encoder_of, named_variables, with_config
 from albert_tf.compression.settings import CompressSettings

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from albert_tf.base.fields import check_value
 from albert_tf.config.depth_plan import check_depth_plan
-from albert_tf.config.extension import Extension, check_extensions
+from albert_tf.config.extension import Extension, check_extensions, check_value
 from albert_tf.config.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
-from tfrecords.base.errors import UserError, nearest
+from tfrecords.base.errors import UserError, nearest, refuse
 from tfrecords.base.files import write_json
 
 
@@ -41,12 +40,16 @@ class AlbertConfig:
         feed_forward: "mlp" computes output(hidden_act(intermediate(x))); "glu" computes
             output(hidden_act(intermediate(x)) * gate(x)): GeGLU for "gelu", SwiGLU for "silu" (Shazeer 2020).
         use_bias: whether dense layers and norms in embeddings and blocks have biases; pooler and heads always do,
-            except for `pooler_norm`.
+            except for `pooler_norm` and a head without `word_transform`.
+        without_bias: the dense layers of blocks that have no bias where `use_bias` is true: "", "inner" (between the
+            input and the activation of the feed-forward network), or "dense" (all).
+        embedding_norm: whether embeddings are normalized.
         first_norm: whether the first step's attention normalizes its input, with `norm_position` "pre".
-        pooling: "cls" pools [CLS], "mean" the mean of all tokens.
+        pooling: "cls" pools [CLS], "mean" the mean of all tokens; "late" is the mean of all pooled tokens.
         pooler_act: the pooler's activation.
         pooler_norm: whether the pooler has a norm after its activation and no bias, is the layer before the decoder of
             masked words, too, and transforms each token before a head for tokens or spans (ModernBERT).
+        word_transform: whether masked words pass through a dense layer and a norm before the decoder.
         tie_word_embeddings: whether masked words are scored by the word embeddings, and not by a table of the head.
         type_vocab_size: number of segment types; 0 for no segments.
         unused: (key, value) pairs for extensions that are off.
@@ -83,10 +86,13 @@ class AlbertConfig:
     norm: str = "layer_norm"
     feed_forward: str = "mlp"
     use_bias: bool = True
+    without_bias: str = ""
+    embedding_norm: bool = True
     first_norm: bool = True
     pooling: str = "cls"
     pooler_act: str = "tanh"
     pooler_norm: bool = False
+    word_transform: bool = True
     tie_word_embeddings: bool = True
     extensions: tuple["Extension", ...] = ()
     unused: tuple[tuple[str, Any], ...] = ()
@@ -118,7 +124,7 @@ class AlbertConfig:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        spec = Spec(has_types=self.type_vocab_size > 0)
+        spec = Spec(has_types=self.type_vocab_size > 0, has_norm=self.embedding_norm)
         for one in self.extensions:
             spec = one.spec(spec)
         return spec
@@ -240,7 +246,8 @@ _CHOICES = {
     "norm_position": ("post", "pre"),
     "norm": ("layer_norm", "rms_norm"),
     "feed_forward": ("mlp", "glu"),
-    "pooling": ("cls", "mean"),
+    "without_bias": ("", "inner", "dense"),
+    "pooling": ("cls", "mean", "late"),
 }
 _CHOICES["pooler_act"] = _CHOICES["hidden_act"]
 
@@ -261,25 +268,21 @@ def _check(config: AlbertConfig) -> None:
         if not (name == "type_vocab_size" and type(config.type_vocab_size) is int and config.type_vocab_size == 0):
             check_value(field, getattr(config, name), _CHOICES)
     heads, groups, layers = config.num_attention_heads, config.num_hidden_groups, config.num_hidden_layers
-    if config.hidden_size % heads:
-        raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
-    if groups > layers:
-        raise UserError(f"num_hidden_groups {groups} is over num_hidden_layers {layers}; some groups would never run")
-    if config.num_steps > _MOST_STEPS:
-        raise UserError(
-            f"num_hidden_layers {layers} with inner_group_num {config.inner_group_num} runs {config.num_steps} blocks;"
-            f" at most {_MOST_STEPS} are offered"
-        )
-    if config.max_seq_length < 1:
-        raise UserError(
-            f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
-            f" {config.max_position_embeddings} for a token"
-        )
-    if not config.first_norm and (config.norm_position != "pre" or config.sharing not in ("none", "ffn")):
-        raise UserError(
-            "first_norm false leaves out a norm before attention of the first step alone; set norm_position 'pre' and"
-            " sharing 'none'"
-        )
+    refuse({
+        f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}":
+            config.hidden_size % heads,
+        f"num_hidden_groups {groups} is over num_hidden_layers {layers}; some groups would never run":
+            groups > layers,
+        f"num_hidden_layers {layers} with inner_group_num {config.inner_group_num} runs {config.num_steps} blocks;"
+        f" at most {_MOST_STEPS} are offered":
+            config.num_steps > _MOST_STEPS,
+        f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
+        f" {config.max_position_embeddings} for a token":
+            config.max_seq_length < 1,
+        "first_norm false leaves out a norm before attention of the first step alone; set norm_position 'pre' and"
+        " sharing 'none'":
+            not config.first_norm and (config.norm_position != "pre" or config.sharing not in ("none", "ffn")),
+    })  # fmt: skip
     if config.depth_plan:
         check_depth_plan(config)
     if config.extensions or config.unused:

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
@@ -58,12 +58,12 @@ def plan_cycles(text: str) -> list[range]:
 def check_depth_plan(config: "AlbertConfig") -> None:
     """Raises UserError if a configuration's depth plan is invalid or conflicts with its other fields."""
     runs = sum(part.blocks * part.repeats for part in read_depth_plan(config.depth_plan))
-    if runs != config.num_hidden_layers:
-        raise UserError(
-            f"depth_plan '{config.depth_plan}' runs {runs} blocks, num_hidden_layers is {config.num_hidden_layers};"
-            " the two must agree"
-        )
-    if config.num_hidden_groups > 1 or config.inner_group_num > 1:
-        raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
-    if config.sharing == "none":
-        raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")
+    refuse({
+        f"depth_plan '{config.depth_plan}' runs {runs} blocks, num_hidden_layers is {config.num_hidden_layers};"
+        " the two must agree":
+            runs != config.num_hidden_layers,
+        "depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1":
+            config.num_hidden_groups > 1 or config.inner_group_num > 1,
+        "depth_plan says which blocks are shared, sharing 'none' shares none; leave one out":
+            config.sharing == "none",
+    })  # fmt: skip

@@ -106,7 +106,10 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
         own = {key for one in families() for key in (*one.fixed, *(one.form if one.keys is not None else ()))}
         names = {key: key for key in defaults if key not in own.intersection(later)}
     _check_keys(values, names, family, is_theirs, where)
-    known = {names[key]: value for key, value in values.items() if key in names}
+    known = dict[str, Any]()
+    for key in (key for key in values if key in names):
+        if known.setdefault(names[key], values[key]) != values[key]:
+            raise UserError(f"{key} {values[key]!r} and another key for {names[key]} disagree; leave one out")
     known = {**family.fields, **(family.defaults if is_theirs else {}), **known}
     if not family.is_factorized:
         known = {"embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known

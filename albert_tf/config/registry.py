@@ -78,7 +78,9 @@ REGISTRY = {
     ),
     "depth_lora": Entry(("depth_lora_rank", "depth_lora_target")),
     "random_depth": Entry(("random_depth_min",)),
-    "rotary": Entry(("position_type", "rotary_theta", "rotary_local_theta"), ("rotary",), off="absolute"),
+    "rotary": Entry(
+        ("position_type", "rotary_theta", "rotary_local_theta", "rotary_factor"), ("rotary",), off="absolute"
+    ),
     "relative": Entry(
         ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
         ("relative",),

@@ -18,7 +18,7 @@ from tfrecords.answers.numbers import similarity, unit
 from tfrecords.answers.texts import TextModel
 from tfrecords.base import files
 from tfrecords.base.columns import is_one, strings
-from tfrecords.base.errors import UserError, check_counts, check_libraries
+from tfrecords.base.errors import UserError, check_counts, check_libraries, refuse
 from tfrecords.base.script import progress_bar
 
 ABOUT = "index.json"
@@ -118,10 +118,12 @@ class Index:
         """Returns the similarities and the numbers of each vector's nearest texts, both [vectors, top], best first."""
         check_counts(top=top)
         vectors = np.asarray(vectors, "float32")
-        if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:
-            raise UserError(f"vectors of shape {vectors.shape} do not fit the index's {self.vectors.shape[1]} numbers")
-        if not np.isfinite(vectors).all():
-            raise UserError("vectors of queries have numbers that are not finite; check the model's weights")
+        refuse({
+            f"vectors of shape {vectors.shape} do not fit the index's {self.vectors.shape[1]} numbers":
+                vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1],
+            "vectors of queries have numbers that are not finite; check the model's weights":
+                not np.isfinite(vectors).all(),
+        })  # fmt: skip
         if self.similarity == "cosine":
             vectors = unit(vectors)
         top = min(top, len(self.texts))

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from albert_tf.base import Tensor
@@ -25,14 +26,16 @@ class Rotary(Extension):
         position_type: "rotary".
         rotary_theta: base theta; pair i has a wavelength of 2 pi theta**(2i / head_size) tokens.
         rotary_local_theta: base of the steps that attend within the attention_window; 0 for that of all.
+        rotary_factor: divisor of all positions.
     """
 
     name = "rotary"
     choices = {"position_type": ("absolute", *_TYPES)}
-    limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
+    limits = dict.fromkeys(("rotary_theta", "rotary_factor"), ("above 0", lambda value: value > 0))
     position_type: str = "absolute"
     rotary_theta: float = 10000.0
     rotary_local_theta: float = 0.0
+    rotary_factor: float = 1.0
 
     def check(self, config: Any) -> None:
         if config.head_size % 2:
@@ -45,29 +48,35 @@ class Rotary(Extension):
         return spec._replace(has_positions=False)
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        for name, theta in self.bases(rows).items():
-            rows.add_feature(name, rotation(rows.token_positions(), rows.config.head_size, theta))
+        for name, angles in self.angles(rows).items():
+            rows.add_feature(name, rotation(ops.cos(angles), ops.sin(angles)))
         return rows
 
-    def bases(self, rows: Any) -> dict[str, float]:
-        """Returns theta for each feature of rotations, and makes attention choose its feature by the step."""
-        window = rows.config.extension("window")
-        if not self.rotary_local_theta or window is None:
-            return {"rotation": self.rotary_theta}
-        names = ("rotation", "local_rotation")
-        rows.attention = dataclasses.replace(rows.attention, rotation=lambda step: names[window.is_local(step)])
-        return dict(zip(names, (self.rotary_theta, self.rotary_local_theta)))
+    def angles(self, rows: Any) -> dict[str, Tensor]:
+        """Returns the angles of tokens and pairs, float32 [rows or 1, tokens, head_size / 2], for each base.
+
+        Also makes attention choose its feature of rotations, named as the angles, by the step.
+        """
+        window, thetas = rows.config.extension("window"), {"rotation": self.rotary_theta}
+        if self.rotary_local_theta and window is not None:
+            thetas["local_rotation"], names = self.rotary_local_theta, ("rotation", "local_rotation")
+            rows.attention = dataclasses.replace(rows.attention, rotation=lambda step: names[window.is_local(step)])
+        positions, size = ops.cast(rows.token_positions(), "float32")[..., None], rows.config.head_size
+        return {name: positions * frequencies(size, theta, self.rotary_factor) for name, theta in thetas.items()}
 
     def attention(self, attention: Any, weights: Weights) -> Any:
         return dataclasses.replace(attention, rotate=rotate)
 
 
-def rotation(positions: Tensor, head_size: int, theta: float) -> Tensor:
-    """Returns cosines and signed sines for positions [...], which `rotate` uses: float32 [..., 2, head_size]."""
-    half = head_size // 2
-    frequencies = theta ** (-ops.arange(half, dtype="float32") / half)
-    angles = ops.cast(positions, "float32")[..., None] * frequencies
-    cosines, sines = ops.cos(angles), ops.sin(angles)
+def frequencies(head_size: int, theta: float, factor: float) -> np.ndarray:
+    """Returns the angles of pairs at position 1, float32 [head_size / 2]."""
+    # Rounded as in transformers (modeling_rope_utils.py): at position 3,000 the last bit is 1e-4 of an angle.
+    powers = np.power(theta, np.arange(0, head_size, 2) / head_size).astype("float32")
+    return np.float32(1) / powers / np.float32(factor)
+
+
+def rotation(cosines: Tensor, sines: Tensor) -> Tensor:
+    """Returns cosines and signed sines, which `rotate` uses: float32 [..., 2, head_size]."""
     return ops.stack([ops.concatenate([cosines, cosines], axis=-1), ops.concatenate([-sines, sines], axis=-1)], axis=-2)
 
 

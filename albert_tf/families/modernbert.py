@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.families.table import UNSHARED, Family, Source, any_value
+from albert_tf.families.table import SHARED_KEYS, UNSHARED, Family, Source, any_value, joined
 from tfrecords.base.errors import UserError
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
@@ -13,8 +13,6 @@ _ACT = dict(hidden_act="gelu_erf", pooler_act="gelu_erf")
 _RELEASED = _FIELDS | _ACT | dict(vocab_size=50368, max_position_embeddings=8192, layer_norm_eps=1e-5, use_bias=False)
 _RELEASED |= dict(attention_window=64, global_attention_every=3, window_first_token=False)
 _RELEASED |= dict(rotary_theta=160000.0, rotary_local_theta=10000.0)
-_SAME = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"
-_SAME += " initializer_range tie_word_embeddings"
 
 
 def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -71,14 +69,15 @@ MODERNBERT = Family(
     class_name="ModernBert",
     prefix="model.",
     keys={
-        **{key: key for key in _SAME.split()},
+        **SHARED_KEYS,
         **{"hidden_activation": "hidden_act", "norm_eps": "layer_norm_eps", "norm_bias": "use_bias"},
         **{"classifier_activation": "pooler_act", "classifier_pooling": "pooling"},
         # That of a window is half of it.
         **{"local_attention": "attention_window", "attention_dropout": "attention_probs_dropout_prob"},
         "mlp_dropout": "hidden_dropout_prob",
     },
-    fixed={"classifier_bias": (False,), "decoder_bias": (True,)},
+    # In transformers, the last is another name of the window.
+    fixed={"classifier_bias": (False,), "decoder_bias": (True,), "sliding_window": (None,)},
     others="""
 attention_bias mlp_bias layer_types global_attn_every_n_layers rope_parameters global_rope_theta local_rope_theta
 rope_scaling rope_theta layer_norm_eps position_embedding_type reference_compile repad_logits_with_grad
@@ -116,10 +115,7 @@ initializer_cutoff_factor deterministic_flash_attn sparse_prediction sparse_pred
     encoder={
         "embeddings/word_embeddings": Source("embeddings.tok_embeddings.weight"),
         "embeddings/layer_norm": "embeddings.norm",
-        **{
-            f"attention/{name}": ("layers.{i}.attn.Wqkv", part, 3)
-            for part, name in enumerate(("query", "key", "value"))
-        },
+        **joined("layers.{i}.attn.Wqkv"),
         "attention/output": "layers.{i}.attn.Wo",
         "attention/layer_norm": "layers.{i}.attn_norm",
         "feed_forward/intermediate": ("layers.{i}.mlp.Wi", 0, 2),

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tfrecords.base.errors import UserError
+
 
 class Source(NamedTuple):
     """A variable's place in a checkpoint.
@@ -51,6 +53,7 @@ class Family:
         model_types: values of `model_type` in config.json, the one that is written first.
         class_name: the start of its classes' names in transformers.
         prefix: what precedes the encoder's tensors in checkpoints with a head.
+        other_prefixes: what does so in other programs' checkpoints.
         known_by: sets of keys that a configuration file without model_type has; () fits every file.
         config_file: a pattern of other names than config.json.
         keys: fields of AlbertConfig by key; None if the keys are the fields' names.
@@ -71,6 +74,7 @@ class Family:
         word_act: the activation of the head for words; "" for that of the encoder.
         pair_task: what a head for pairs was trained for.
         classes: those of HEADS that differ.
+        grouped_heads: the key for the number of heads of keys and values, which may be less than that of queries.
         needs_projection: whether a checkpoint has an identity where a model has no projection of its embeddings.
         bos_is_cls: whether bos and eos in config.json are [CLS] and [SEP].
         named: published configurations by name.
@@ -80,6 +84,7 @@ class Family:
     model_types: tuple[str, ...]
     class_name: str
     prefix: str
+    other_prefixes: tuple[str, ...] = ()
     known_by: tuple[tuple[str, ...], ...] = ()
     config_file: str = ""
     keys: Mapping[str, str] | None = None
@@ -100,6 +105,7 @@ class Family:
     word_act: str = ""
     pair_task: str = "nsp"
     classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    grouped_heads: str = ""
     needs_projection: bool = False
     bos_is_cls: bool = False
     named: Mapping[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -126,6 +132,11 @@ def tables(first: str, words: str, types: str = "token_type", positions: str = "
     return {f"embeddings/{o}_embeddings": Source(f"{first}{t}_embeddings.weight") for o, t in own.items() if t}
 
 
+def joined(layer: str) -> dict[str, Layer]:
+    """Returns the entries of queries, keys and values that are one layer in files."""
+    return {f"attention/{name}": (layer, part, 3) for part, name in enumerate(("query", "key", "value"))}
+
+
 # The layers of BERT and of those that took them over.
 BERT_LAYERS: dict[str, Layer] = {
     **tables("embeddings.", "word"),
@@ -147,6 +158,54 @@ ROBERTA_HEADS: dict[str, Layer] = TASK_HEADS | {
 }
 # A head for texts that has a layer of its own in place of the pooler.
 OWN_POOLER: dict[str, Layer] = {"pooler": "classifier.dense", "classifier": "classifier.out_proj"}
+
+# Keys that most families with names of their own share with AlbertConfig.
+SHARED_KEYS = {
+    key: key
+    for key in (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *("max_position_embeddings", "initializer_range", "tie_word_embeddings"),
+    )
+}
+BERT_KEYS = SHARED_KEYS | {
+    key: key
+    for key in (
+        *("hidden_act", "type_vocab_size", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    )
+}
+# The fields of rotary positions that all layers share.
+ROTARY = dict(position_type="rotary")
+ROTARY_FORM: dict[str, Any] = {"position_type": ("rotary",), "is_plain": (True,), "rotary_local_theta": (0.0,)}
+ROTARY_FORM |= dict.fromkeys(("rotary_theta", "rotary_factor"), any_value)
+# Keys of rotary positions and their heads, which `read_rotary` reads.
+ROTARY_KEYS = " rope_parameters rope_scaling rope_theta head_dim"
+
+
+def read_rotary(values: Mapping[str, Any], fields: dict[str, Any], theta: float | None) -> dict[str, Any]:
+    """Returns `fields` with those of the rotary positions that config.json's `values` describe.
+
+    `theta` is the base if there is none. Raises UserError for positions that only other models have.
+    """
+    size, heads = values.get("head_dim"), fields["num_attention_heads"]
+    if size is not None and not (type(size) is type(heads) is int and size * heads == fields["hidden_size"]):
+        raise UserError(f"head_dim {size!r} is another architecture; it must be hidden_size / num_attention_heads")
+    given = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    own = {"rope_theta": values.get("rope_theta", theta)} | (given if isinstance(given, dict) else {"": given})
+    kind = own.pop("rope_type", own.pop("type", "default"))
+    if values.get("partial_rotary_factor") not in (None, 1):
+        given = own = {"partial_rotary_factor": values["partial_rotary_factor"]}
+    if own.keys() - {"rope_theta", "factor", "type"} or kind != ("linear" if "factor" in own else "default"):
+        raise UserError(
+            f"rotary positions {given!r} are another architecture; supported: rope_type default, linear with a factor"
+        )
+    return fields | {"rotary_theta": own["rope_theta"], "rotary_factor": own.get("factor", 1.0)}
+
+
+def written_rotary(config: Any) -> dict[str, Any]:
+    """Returns config.json's rope_parameters."""
+    factor = {} if config.rotary_factor == 1 else {"factor": config.rotary_factor}
+    return {"rope_type": "linear" if factor else "default", "rope_theta": config.rotary_theta} | factor
+
 
 BASE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
 LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)

@@ -171,7 +171,9 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         sequence = self._finish(runner, ops.cast(runner.result(state), self.compute_dtype))
         outputs = {"embedding_output": rows.content(embedded)} | rows.outputs(sequence) | reported
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooled(rows.summaries(outputs["sequence_output"]))
+            pooling = (rows.summaries, self.pooled)
+            for function in pooling[::-1] if self.config.pooling == "late" else pooling:
+                outputs["pooled_output"] = function(outputs.get("pooled_output", outputs["sequence_output"]))
         if has_states:
             outputs["hidden_states"] = [rows.content(one) for one in hidden_states]
         if attentions is not None:

@@ -144,7 +144,7 @@ class PaddedRows(Rows):
         if self.config.pooling == "cls":
             return summary_tokens(rectangle, self.features, self.config)
         if "sequence_starts" in self.features:
-            raise plain(UserError("pooling 'mean' takes whole rows; leave out sequence_starts"))
+            raise plain(UserError(f"pooling '{self.config.pooling}' takes whole rows; leave out sequence_starts"))
         weights = self.weights[:, :, None]
         mean = ops.sum(ops.cast(rectangle, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
         return ops.cast(mean, rectangle.dtype)

@@ -46,6 +46,13 @@ def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]
     return {"intermediate": (hidden, inside)} | gate | {"output": (inside, hidden)}
 
 
+def has_bias(config: AlbertConfig, kind: str, name: str) -> bool:
+    """Returns whether a dense layer in a block's attention or feed-forward half has a bias."""
+    if kind == "attention":
+        return config.use_bias and config.spec.attention_bias and config.without_bias != "dense"
+    return config.use_bias and config.without_bias not in (("dense",) if name == "output" else ("dense", "inner"))
+
+
 class Half(keras.layers.Layer, ExtensionOwner):
     """Holds the weights of one half of a block, "attention" or "feed_forward"; it computes nothing."""
 
@@ -56,10 +63,9 @@ class Half(keras.layers.Layer, ExtensionOwner):
         if not is_attention:
             self.add_extension_layers(config, kind, self.steps)
         self.names, self.widths = tuple(sizes), tuple(width for width, _ in sizes.values())
-        has_bias = config.use_bias and (config.spec.attention_bias or not is_attention)
         for name, (_, units) in sizes.items():
             scale = residual_scale(config) if name == "output" else 1.0
-            layer = dense(config, units, scale, use_bias=has_bias, name=name, **own)
+            layer = dense(config, units, scale, use_bias=has_bias(config, kind, name), name=name, **own)
             setattr(self, "output_dense" if name == "output" else name, layer)
         self.layer_norm: Any = norm(config, name="layer_norm", **own)
         if is_attention and not config.first_norm and self.steps == (0,):

@@ -24,10 +24,11 @@ from albert_tf.loading.model_files import MODEL_FILE, TASK_FILE, load_task, unkn
 from albert_tf.loading.own_tokenizer import check_own, check_rows, refuse_other
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files
-from tfrecords.base.errors import UserError, check_counts, check_truths
+from tfrecords.base.errors import UserError, check_counts, check_truths, refuse
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.vocabularies.comparing import difference
@@ -87,12 +88,14 @@ def load(
     )
     if depth != 0 or isinstance(depth, bool):
         check_counts(depth=depth)
-    if not isinstance(revision, str):
-        raise UserError(f"revision={revision!r} must be a branch, tag or commit")
-    if isinstance(path, str) and not path:
-        raise UserError("path='' is empty; give a folder, a file or a name")
-    if not isinstance(tokenizer, Given):
-        raise UserError(f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer")
+    refuse({
+        f"revision={revision!r} must be a branch, tag or commit":
+            not isinstance(revision, str),
+        "path='' is empty; give a folder, a file or a name":
+            isinstance(path, str) and not path,
+        f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer":
+            not isinstance(tokenizer, Given),
+    })  # fmt: skip
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):
         if revision:
             raise UserError(f"revision '{revision}' is for models of the hub by name; leave it out")
@@ -112,10 +115,12 @@ def _set_labels(loaded: Loaded, labels: Any) -> None:
         raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
     labels = list(labels)
     names = {str(label).strip() for label in labels if label is not None}
-    if "" in names or len(names) < len(labels):
-        raise UserError(f"labels={labels!r}: give each class a name of its own")
-    if not isinstance(loaded.model, ClassesModel):
-        raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
+    refuse({
+        f"labels={labels!r}: give each class a name of its own":
+            "" in names or len(names) < len(labels),
+        f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out":
+            not isinstance(loaded.model, ClassesModel),
+    })  # fmt: skip
     loaded.model.name_classes(loaded.model.num_classes, labels)
     loaded.task["labels"] = list(loaded.model.labels or ())
 
@@ -185,7 +190,8 @@ def _from_disk(
     else:
         settings = {}
         _warn_of_limit(model, inside)
-    if modules and isinstance(model, AlbertEncoder):
+    # transformers' class without a head reads the encoder of a folder with one.
+    if modules and isinstance(model, (AlbertEncoder, AlbertPretrainer)):
         model = make_embedder(model, folder, modules, settings)
     if default_prompt(settings) and not isinstance(model, (AlbertSentenceEmbedder, AlbertEncoder)):
         raise UserError(f"'{folder}' has a default_prompt_name, which is followed of embedders alone; remove it there")
@@ -240,3 +246,26 @@ def _named_classes(model: keras.Model, folder: Path) -> dict[str, Any]:
     values = files.read_object(path) if isinstance(model, ClassesModel) else {}
     names = model.labels or class_names(values, path, model.num_classes) if values else None
     return {"labels": list(names)} if names else {}
+
+
+def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, **rows: int) -> keras.Model:
+    """Writes a model in the format `to`, with its class names and tokenizer; returns the model.
+
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only the format "keras" keeps pooling and task
+    settings; other formats keep its encoder. `rows` are arguments of `for_long_rows`.
+    """
+    from albert_tf.checkpoints.resizing import for_long_rows
+
+    loaded = load(source)
+    if loaded.tokenizer is not None:
+        formats.check_tokenizer_fits(loaded.tokenizer, target, to)
+    model = for_long_rows(loaded.model, **rows)
+    formats.save(model, target, to)
+    path = Path(target).parent / TASK_FILE
+    # The metrics were measured on the former rows.
+    task = {name: value for name, value in loaded.task.items() if name != "metrics"}
+    if to == "keras" and task and not path.exists():
+        files.write_json(path, task)
+    if loaded.tokenizer is not None:
+        formats.save_tokenizer(loaded.tokenizer, target, to)
+    return model

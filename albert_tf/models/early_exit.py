@@ -12,7 +12,7 @@ from albert_tf.layers.padded import by_name
 from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
 from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements, tokens_and_threshold
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 
 class DenseHeadModel(EncoderModel):
@@ -162,7 +162,9 @@ class EarlyExitModel(DenseHeadModel):
 
 def check_exit(rule: ExitRule, model: keras.Model) -> None:
     """Raises UserError if a model was not trained for a rule."""
-    if model.encoder.config.spec.last_token and not rule.by_token:
-        raise UserError("a row leaves by its first token, and relative positions have [CLS] last; leave out early exit")
-    if rule.reads_answers and not getattr(model, "exit_heads", []):
-        raise UserError(f"early exit by {rule.name} needs a head after every step; train it with --early_exit")
+    refuse({
+        "a row leaves by its first token, and relative positions have [CLS] last; leave out early exit":
+            model.encoder.config.spec.last_token and not rule.by_token,
+        f"early exit by {rule.name} needs a head after every step; train it with --early_exit":
+            rule.reads_answers and not getattr(model, "exit_heads", []),
+    })  # fmt: skip

@@ -9,7 +9,7 @@ from albert_tf.base import Tensor
 from albert_tf.choices import EXIT_RULES
 from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import setting_of
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +31,12 @@ class ExitRule:
     tolerance: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.name not in EXIT_RULES:
-            raise UserError(f"early exit rule '{self.name}' is none of {', '.join(EXIT_RULES)}")
-        if self.kind == "states" and self.name != "movement":
-            raise UserError(f"early exit by {self.name} needs a model with exit heads; this one can leave by movement")
+        refuse({
+            f"early exit rule '{self.name}' is none of {', '.join(EXIT_RULES)}":
+                self.name not in EXIT_RULES,
+            f"early exit by {self.name} needs a model with exit heads; this one can leave by movement":
+                self.kind == "states" and self.name != "movement",
+        })  # fmt: skip
 
     @property
     def by_token(self) -> bool:
@@ -133,8 +135,8 @@ def leave(
 
 def check_exits(config: AlbertConfig) -> None:
     """Raises UserError if an encoder's rows cannot exit early."""
-    if config.pooling == "mean":
-        raise UserError("early exit reads [CLS], and pooling 'mean' all tokens; leave out early exit")
+    if config.pooling != "cls":
+        raise UserError(f"early exit reads [CLS], and pooling '{config.pooling}' all tokens; leave out early exit")
     for one in config.extensions:
         if one.no_exits:
             raise UserError(

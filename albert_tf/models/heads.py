@@ -59,8 +59,8 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
     """
     if projection is not None:
         words = ops.matmul(words, ops.transpose(ops.cast(projection, words.dtype)))
-    logits = ops.matmul(words, ops.transpose(ops.cast(table, words.dtype)))
-    return ops.cast(logits, "float32") + ops.cast(output_bias, "float32")
+    logits = ops.cast(ops.matmul(words, ops.transpose(ops.cast(table, words.dtype))), "float32")
+    return logits if output_bias is None else logits + ops.cast(output_bias, "float32")
 
 
 class TiedLMHead(keras.layers.Layer):
@@ -74,6 +74,7 @@ class TiedLMHead(keras.layers.Layer):
         self.config = config
         self._embeddings = lambda: embeddings
         self.goes_back, self.own_words = embeddings.projection is not None, None
+        self.output_bias: Any = None
 
     def build(self, input_shape: Any = None) -> None:
         if not self.config.tie_word_embeddings:
@@ -81,7 +82,9 @@ class TiedLMHead(keras.layers.Layer):
             self.own_words = self.add_weight(
                 name="decoder", shape=shape, initializer=initializer(self.config), autocast=False
             )
-        self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
+        if self.config.use_bias or self.config.word_transform:
+            shape = (self.config.vocab_size,)
+            self.output_bias = self.add_weight(name="output_bias", shape=shape, initializer="zeros")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.config.vocab_size)
@@ -89,6 +92,14 @@ class TiedLMHead(keras.layers.Layer):
     def parts(self) -> dict[str, keras.layers.Layer]:
         """Returns the layers that have weights, by their names in checkpoints."""
         return {}
+
+    def named_variables(self) -> dict[str, keras.Variable]:
+        """Returns the head's variables by their names in checkpoints."""
+        own = {"masked_lm/output_bias": self.output_bias, "masked_lm/decoder": self.own_words}
+        variables = {name: variable for name, variable in own.items() if variable is not None}
+        for name, layer in self.parts().items():
+            variables |= {f"masked_lm/{name}/{variable.name}": variable for variable in layer.variables}
+        return variables
 
     def transformed(self, vectors: Tensor) -> Tensor:
         return vectors
@@ -114,8 +125,10 @@ class MaskedLMHead(TiedLMHead):
         super().__init__(config, embeddings, **kwargs)
         # brightmart/albert_zh transforms at hidden_size, then applies its transposed projection.
         self.goes_back = self.goes_back and config.factorization == "word"
-        self.width = embeddings.width
-        # ModernBERT's form, as of its pooler.
+        self.width, self.dense, self.layer_norm = embeddings.width, None, None
+        if not config.word_transform:
+            return
+        # As of the pooler.
         act, is_bare = (config.pooler_act, True) if config.pooler_norm else (config.hidden_act, False)
         own = {"dtype": self.dtype_policy, "use_bias": not is_bare, "name": "dense"}
         self.dense = dense(config, self.width, activation=activation(act), **own)
@@ -123,15 +136,16 @@ class MaskedLMHead(TiedLMHead):
         self.layer_norm = LayerNorm(config.layer_norm_eps, has_bias, dtype=self.dtype_policy, name="layer_norm")
 
     def build(self, input_shape: Any = None) -> None:
-        self.dense.build((None, self.config.hidden_size))
-        self.layer_norm.build((None, self.width))
+        if self.dense is not None:
+            self.dense.build((None, self.config.hidden_size))
+            self.layer_norm.build((None, self.width))
         super().build(input_shape)
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        return {"dense": self.dense, "layer_norm": self.layer_norm}
+        return {} if self.dense is None else {"dense": self.dense, "layer_norm": self.layer_norm}
 
     def transformed(self, vectors: Tensor) -> Tensor:
-        return self.layer_norm(self.dense(vectors))
+        return vectors if self.dense is None else self.layer_norm(self.dense(vectors))
 
 
 class JointSpanHead(keras.layers.Layer):

@@ -12,7 +12,7 @@ from albert_tf.layers.padded import by_name
 from albert_tf.layers.weights import dense
 from albert_tf.models.base import Divisors, EncoderModel, current_part, variables_of
 from albert_tf.models.heads import MaskedLMHead, TiedLMHead
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 
 PAIR_TASKS = ("sop", "nsp", None)
 
@@ -59,10 +59,12 @@ class AlbertPretrainer(EncoderModel):
             pair_task = None
         super().__init__(encoder, pooler=pair_task is not None, **kwargs)
         encoder = self.encoder
-        if pair_task not in PAIR_TASKS:
-            raise UserError(f"pair_task '{pair_task}' is none of sop, nsp, none")
-        if pair_task is not None and encoder.pooler is None:
-            raise UserError(f"pair_task '{pair_task}' needs an encoder with a pooler")
+        refuse({
+            f"pair_task '{pair_task}' is none of sop, nsp, none":
+                pair_task not in PAIR_TASKS,
+            f"pair_task '{pair_task}' needs an encoder with a pooler":
+                pair_task is not None and encoder.pooler is None,
+        })  # fmt: skip
         self.pair_task = pair_task
         config = encoder.config
         self.masked_lm_head = self.head_class(
@@ -83,11 +85,7 @@ class AlbertPretrainer(EncoderModel):
             self.pair_head.build((None, self.encoder.config.hidden_size))
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        head = self.masked_lm_head
-        variables = {"masked_lm/output_bias": head.output_bias}
-        variables |= {} if head.own_words is None else {"masked_lm/decoder": head.own_words}
-        for name, layer in head.parts().items():
-            variables |= variables_of(f"masked_lm/{name}", layer)
+        variables = self.masked_lm_head.named_variables()
         return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
 
     def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:

@@ -37,6 +37,8 @@ class AlbertSentenceEmbedder(EncoderModel):
     True
     """
 
+    known_poolings: tuple[str, ...] = POOLINGS
+
     def __init__(
         self,
         encoder: AlbertEncoder | AlbertConfig,
@@ -47,8 +49,8 @@ class AlbertSentenceEmbedder(EncoderModel):
         **kwargs: Any,
     ):
         super().__init__(encoder, pooler=False, **kwargs)
-        if unknown := [name for name in pooling.split("+") if name not in POOLINGS]:
-            raise UserError(f"pooling '{unknown[0]}' is none of {', '.join(POOLINGS)}")
+        if unknown := [name for name in pooling.split("+") if name not in self.known_poolings]:
+            raise UserError(f"pooling '{unknown[0]}' is none of {', '.join(self.known_poolings)}")
         self.pooling, self.normalize, self.truncate_dim = pooling, normalize, truncate_dim
         self.projections = [
             keras.layers.Dense(**options, dtype="float32", name=f"projection_{number}")

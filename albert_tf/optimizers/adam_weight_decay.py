@@ -10,7 +10,6 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
-from albert_tf.choices import GRADIENT_NORMS
 from tfrecords.base.errors import UserError, first_line
 
 # Under another backend models need no TensorFlow.
@@ -70,11 +69,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     A gradient that is not finite skips the update: weights and moments stay, `skipped` counts it, and the step counter
     and schedule advance. Gradients are summed over TensorFlow's replicas before clipping; Keras clips first.
 
-    With `gradient_norm` "official", clipping uses google-research/albert's norm without TPUs: repeated lookups of an
-    embedding row count separately (TensorFlow only, without accumulation or loss scaling).
-
-    Raises:
-        ValueError: an unknown or unavailable `gradient_norm`.
+    Clipping is by the norm of summed gradients; google-research/albert's, without TPUs, counts repeated lookups of an
+    embedding row separately.
 
     >>> weight = keras.Variable([1.0, -2.0], name="kernel")
     >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay=0.0)
@@ -93,7 +89,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         exclude_from_weight_decay: Sequence[str] = NOT_DECAYED,
-        gradient_norm: str = "summed",
         name: str = "adam_weight_decay",
         **kwargs: Any,
     ):
@@ -105,19 +100,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.exclude_from_weight_decay = list(exclude_from_weight_decay)
-        self.gradient_norm = gradient_norm
-        self._check_gradient_norm()
-
-    def _check_gradient_norm(self) -> None:
-        if self.gradient_norm not in GRADIENT_NORMS:
-            raise ValueError(f"unknown gradient_norm '{self.gradient_norm}'; choose one of {', '.join(GRADIENT_NORMS)}")
-        if self.gradient_norm == "official":
-            if keras.backend.backend() != "tensorflow":
-                raise ValueError("gradient_norm='official' needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
-            if self.gradient_accumulation_steps or self.loss_scale_factor:
-                raise ValueError(
-                    "gradient_norm='official' cannot be combined with gradient_accumulation_steps or loss_scale_factor"
-                )
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
@@ -174,8 +156,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return super()._get_current_learning_rate()
 
     def apply(self, grads: list[Tensor | None], trainable_variables: list[keras.Variable] | None = None) -> None:
-        keeps_rows = self.gradient_norm == "official"
-        present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
+        present = [_dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
         super().apply([None if gradient is None else next(summed) for gradient in grads], trainable_variables)
 
@@ -187,11 +168,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:
-        values = [getattr(gradient, "values", gradient) for gradient in gradients]
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
+        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients))
         self.last_norm.assign(norm)
         self.skipped.assign_add(ops.cast(ops.logical_not(ops.isfinite(norm)), "int32"))
-        gradients = [_dense(gradient) for gradient in gradients]
         if not self.global_clipnorm:
             return super()._clip_gradients(gradients)
         scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
@@ -219,5 +198,4 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": self.exclude_from_weight_decay,
-            "gradient_norm": self.gradient_norm,
         }

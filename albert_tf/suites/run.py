@@ -11,7 +11,6 @@ from albert_tf.suites import scores
 from albert_tf.suites import sets as readers
 from albert_tf.suites.scores import measure
 from albert_tf.suites.sets import EmbeddingSet, Ranking
-from albert_tf.training.pictures import draw_bars
 from tfrecords.answers.texts import TextModel
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -45,7 +44,7 @@ def evaluate_embeddings(
     batch_size: int = 64,
     loaded: TextModel | None = None,
 ) -> dict[str, Any]:
-    """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
+    """Measures a model on data sets; writes embeddings.json, and prints a table.
 
     `loaded` is the model, if it is open.
 
@@ -72,9 +71,7 @@ def evaluate_embeddings(
         files.write_json(place, report | {"sets": known})
     rows = list(_rows(report))
     print("\n".join(_lines(rows)))
-    draw_bars(folder / "embeddings.png", {f"{row[0]} ({row[1]})": row[3] for row in rows}, "score, times 100")
-    for name in ("embeddings.json", "embeddings.png"):
-        print(f"wrote {folder / name}")
+    print(f"wrote {place}")
     return report
 
 

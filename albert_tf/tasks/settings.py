@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from albert_tf.choices import MAX_SEED, OTHER_TOKENIZER_HELP, PAIR_LOSSES
 from albert_tf.trainer_settings import DataFile, DataFolder, Run, Start, Updates
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.settings import CheckedSettings, setting
 
 # The names of an embedder's prompts.
@@ -79,12 +79,12 @@ class OfPairs(CheckedSettings, only="task=pairs"):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.loss and self.matryoshka_dims and not PAIR_LOSSES[self.loss].cuts:
-            raise UserError(
-                f"--matryoshka_dims={self.matryoshka_dims} has no effect on --loss={self.loss}; leave it out"
-            )
-        if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", self.matryoshka_dims):
-            raise UserError(f"--matryoshka_dims={self.matryoshka_dims} must be widths such as 384,128,64")
+        refuse({
+            f"--matryoshka_dims={self.matryoshka_dims} has no effect on --loss={self.loss}; leave it out":
+                self.loss and self.matryoshka_dims and not PAIR_LOSSES[self.loss].cuts,
+            f"--matryoshka_dims={self.matryoshka_dims} must be widths such as 384,128,64":
+                not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", self.matryoshka_dims),
+        })  # fmt: skip
         if unknown := [one for one in self.prompt if one.partition("=")[0] not in ROLES or "=" not in one]:
             raise UserError(f"--prompt={unknown[0]} must begin with query= or document=")
 
@@ -197,14 +197,14 @@ class FinetuningSettings(
 
     def __post_init__(self):
         super().__post_init__()
-        if bool(self.data_file) == bool(self.data_dir):
-            raise UserError(
-                "give --data_file=reviews.csv, one table of your own, or --data_dir=..., a folder with a task's files"
-            )
-        if not (self.init_from or self.config):
-            raise UserError("give --init_from=... to start from trained weights, or --config=... to start from scratch")
-        if self.num_train_steps and self.num_train_epochs:
-            raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
+        refuse({
+            "give --data_file=reviews.csv, one table of your own, or --data_dir=..., a folder with a task's files":
+                bool(self.data_file) == bool(self.data_dir),
+            "give --init_from=... to start from trained weights, or --config=... to start from scratch":
+                not (self.init_from or self.config),
+            "--num_train_steps and --num_train_epochs exclude each other; give one":
+                self.num_train_steps and self.num_train_epochs,
+        })  # fmt: skip
         seeds = self.seed_list()
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > MAX_SEED:
             raise UserError(

@@ -26,7 +26,7 @@ from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
 from tfrecords.answers.texts import truncation_line
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 
 # Rows of a dry run's batch.
 _DRYRUN_BATCH = 4
@@ -96,12 +96,12 @@ def _finetune(settings: FinetuningSettings, task: Task | None, devices: Devices,
 
 def _folders(settings: FinetuningSettings) -> dict[int, Path]:
     output_dir, seeds = Path(settings.output_dir), settings.seed_list()
-    if len(seeds) > 1 and run_folder.has_run(output_dir):
-        raise UserError(
-            f"'{output_dir}' holds the run of one seed, which would lose its model; give another --output_dir"
-        )
-    if len(seeds) == 1 and (output_dir / _SUMMARY).is_file():
-        raise UserError(f"'{output_dir}' holds the runs of several seeds; give them by --seed, or another --output_dir")
+    refuse({
+        f"'{output_dir}' holds the run of one seed, which would lose its model; give another --output_dir":
+            len(seeds) > 1 and run_folder.has_run(output_dir),
+        f"'{output_dir}' holds the runs of several seeds; give them by --seed, or another --output_dir":
+            len(seeds) == 1 and (output_dir / _SUMMARY).is_file(),
+    })  # fmt: skip
     return {seed: output_dir / f"seed-{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
 
 

@@ -1,6 +1,6 @@
-"""Draws confusion matrices and bars."""
+"""Draws confusion matrices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +12,6 @@ from tfrecords.base.plotting import fonts_for, wrapped
 
 # Most classes of a matrix.
 _MOST_CLASSES = 20
-
-
-def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.ndarray:
-    """Counts rows by label and prediction: int [label, prediction].
-
-    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
-    [[1, 1], [0, 1]]
-    """
-    return np.bincount(count * labels + predictions, minlength=count * count).reshape(count, count)
 
 
 def draw_classes(path: Path, names: Sequence[str], counts: np.ndarray, *confidence: Sequence[dict[str, float]]) -> None:
@@ -39,20 +30,6 @@ def draw_classes(path: Path, names: Sequence[str], counts: np.ndarray, *confiden
             curve.plot(*([one[key] for one in table] for key in ("confidence", "accuracy")), marker="o", label=name)
         curve.set(xlabel="confidence", ylabel="accuracy", aspect="equal")
         curve.legend(loc="upper left")
-        _save(figure, path)
-
-
-def draw_bars(path: Path, values: Mapping[str, float], label: str) -> None:
-    """Draws a horizontal bar for each named value."""
-    with fonts_for(values):
-        figure = _figure(7, 1.2 + 0.35 * len(values))
-        axes = figure.subplots()
-        bars = axes.barh([wrapped(name) for name in values], list(values.values()))
-        axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9)
-        axes.invert_yaxis()
-        axes.set(xlabel=label)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
         _save(figure, path)
 
 

@@ -7,8 +7,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import load
+from albert_tf.models import permutation
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.permutation import pretrainer as permutation
 from albert_tf.training.evaluation import trivial_baselines
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices, make_devices

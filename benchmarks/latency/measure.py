@@ -43,7 +43,7 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
         common = {"target": target, "model": "m", "in_process": str(version), "timeout_s": 120.0}
         common["seconds"] = seconds
         single = run_benchmark(BenchmarkSettings(lengths=lengths, **common))
-        rows = {"mixed": True, "text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
+        rows = {"text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
         mixed = run_benchmark(BenchmarkSettings(lengths=str(LENGTH), **common, **rows))
     loaded = inference_loading.measure(version, other_lengths=0)
     return {
@@ -69,5 +69,4 @@ def _figures(point: dict) -> dict:
         "in_process_rows_per_second": point["batch"] * 1000 / inside["mean"],
         "grpc_rows_per_second": point["examples_per_second"],
         "requests": point["requests"],
-        "stable": point["stable"],
     }

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from serving.benchmark.load import LONGEST_STRETCH
-from serving.benchmark.percentiles import samples_needed, summarise
+from serving.benchmark.load import LONGEST_STRETCH, samples_needed, summarise
 from serving.client.messages import Arrays, read_prediction
 from serving.wire.protos import PredictResponse
 from tfrecords.base.errors import UserError

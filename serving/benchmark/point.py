@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import grpc
 import numpy as np
 
-from serving.benchmark.load import Driver, Load, Samples
-from serving.benchmark.percentiles import stability, summarise
+from serving.benchmark.load import Driver, Load, Samples, summarise
 from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
@@ -22,9 +21,6 @@ BUSY_SHARE = 0.9
 LAGGING_SHARE, LAG_LIMIT_MS, LAG_OF_MEDIAN = 0.01, 1.0, 0.10
 # With a larger share of failures, percentiles of the answers do not describe the load.
 FAILED_SHARE = 0.01
-# Parts of a run that are compared to judge its stability. Fewer for a slow model: each needs so many answers that a
-# steady server hardly ever leaves one with half of them, nor with too few for its median.
-_MOST_WINDOWS, _SAMPLES_A_WINDOW = 10, 40
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
@@ -72,13 +68,12 @@ def measure(driver: Driver, workload: Workload, load: Load, first: Probe, settin
 
 
 def summary(samples: Samples, load: Load, batch: int, bound_ms: float) -> dict:
-    """Returns a point's figures, its validity and stability."""
+    """Returns a point's figures and its validity."""
     latencies, is_open = samples.latencies_ms, load.rate is not None
     good = samples.code == 0
     answered, requests = int(good.sum()), len(good)
     # An open loop lasts as long as its schedule, even when nothing was due at its end.
     elapsed = max(float(samples.done.max(initial=0.0, where=good)), samples.seconds)
-    stable, reason = stability(split_windows(samples, max(min(_MOST_WINDOWS, answered // _SAMPLES_A_WINDOW), 1)))
     behind = ["the generator fell behind"] * (is_open and fell_behind(samples))
     behind += ["the generator ran out of CPU"] * bool(requests and samples.cpu_share >= BUSY_SHARE)
     reasons = _failures(requests, answered) + behind
@@ -92,7 +87,6 @@ def summary(samples: Samples, load: Load, batch: int, bound_ms: float) -> dict:
         "requests_per_second": answered / elapsed,
         "examples_per_second": answered * batch / elapsed,
         "offered_per_second": requests / sending if is_open else None,
-        "goodput_per_second": float(in_bound.sum()) / elapsed if bound_ms else None,
         "within_bound": float(in_bound.mean()) if bound_ms and requests else None,
         "errors": {
             _STATUS_NAMES[code]: {"count": int((samples.code == code).sum()), "first_s": first_s, "message": message}
@@ -101,8 +95,6 @@ def summary(samples: Samples, load: Load, batch: int, bound_ms: float) -> dict:
         "generator": {"cpu_share": samples.cpu_share, "kept_up": not behind},
         "valid": not reasons,
         "invalid_because": reasons,
-        "stable": stable,
-        "stability": reason,
     }
 
 
@@ -113,13 +105,6 @@ def _failures(requests: int, answered: int) -> list[str]:
         return ["no request was answered"]
     failed = requests - answered
     return [f"{failed / requests:.1%} of the requests failed"] * (failed > FAILED_SHARE * requests)
-
-
-def split_windows(samples: Samples, count: int) -> list[np.ndarray]:
-    """Splits the latencies of good answers into windows of equal duration."""
-    edges = np.linspace(0, float(samples.due.max(initial=0.0)) + 1e-9, count + 1)
-    number = np.searchsorted(edges, samples.due, side="right") - 1
-    return [samples.latencies_ms[(samples.code == 0) & (number == i)] for i in range(count)]
 
 
 def fell_behind(samples: Samples) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
-from serving.benchmark.percentiles import PERCENTILES, samples_needed
+from serving.benchmark.load import PERCENTILES, samples_needed
 from serving.client.errors import hint_for
 from tfrecords.base import files
 from tfrecords.base.machine.cpu import cores
@@ -27,8 +28,7 @@ _LIMITS = {
 }
 _CSV = (
     *("length", "unit", "batch", "arrival", "clients", "rate", "requests", "answered", "requests_per_second"),
-    *("examples_per_second", "offered_per_second", "goodput_per_second", "within_bound", "first_call_ms"),
-    *("valid", "stable"),
+    *("examples_per_second", "offered_per_second", "within_bound", "first_call_ms", "valid"),
 )
 
 
@@ -65,9 +65,6 @@ def _cpu_name() -> str:
 
 def write_report(report: dict[str, Any], output_dir: Path) -> list[str]:
     """Writes report.json, report.csv and latency.png; returns their names."""
-    # Imported after measuring: a refused target should not wait for matplotlib.
-    from serving.benchmark.plot import plot_latency
-
     contents = {"report.csv": to_csv(report).encode(), "latency.png": plot_latency(report)}
     files.write_json(output_dir / "report.json", report)
     for name, content in contents.items():
@@ -132,12 +129,10 @@ def figure(value: float | None) -> str:
 
 
 def verdict(point: dict) -> str:
-    """Returns a point's warnings, and whether it is stable."""
+    """Returns a point's warnings."""
     words = [] if point["valid"] else [f"INVALID: {', '.join(point['invalid_because'])}"]
     words += [f"{error['count']:,} {status}" for status, error in point["errors"].items()]
-    if point["answered"]:
-        words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
-    return ", ".join(words)
+    return ", ".join(words) or "valid"
 
 
 def remarks(report: dict[str, Any]) -> list[str]:
@@ -171,8 +166,6 @@ def point_remarks(point: dict) -> list[str]:
         lines.append(f"{differing} served answers are not what the model says in process; is it the served version?")
     if not point["generator"]["kept_up"]:
         lines.append("the load generator was too slow; free the machine, or send from another")
-    if not point["stable"] and point["answered"]:
-        lines.append(point["stability"])
     for status, error in point["errors"].items():
         hint = hint_for(grpc.StatusCode[status], error["message"])
         message = _shortened(error["message"]) + (f" -- {hint}" if hint else "")
@@ -183,3 +176,49 @@ def point_remarks(point: dict) -> list[str]:
 
 def _shortened(message: str) -> str:
     return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE].rstrip() + " ..."
+
+
+_MARKERS = {"p50": "o", "p90": "s", "p99": "^", "max": "|"}
+
+
+def plot_latency(report: dict[str, Any]) -> bytes:
+    """Draws percentiles of all points and trials of searches; those with too few answers are left out."""
+    # Imported after measuring: a refused target should not wait for matplotlib.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    from tfrecords.base.plotting import fonts_for, wrapped
+
+    trials = [
+        trial for search in report["found_rates"] for trial in sorted(search["trials"], key=lambda trial: trial["rate"])
+    ]
+    # The best trial of a search is a point as well.
+    points = list({point["name"]: point for point in (*trials, *report["points"])}.values())
+    title = f"{report['model']['name']}, version {report['model']['version']}"
+    names = [wrapped(point["name"], 60) for point in points]
+    places = np.arange(len(points))
+    with fonts_for([title, *names]):
+        figure = Figure(figsize=(8, 1.5 + 0.3 * len(points)), layout="constrained")
+        axes = figure.subplots()
+        for name, marker in _MARKERS.items():
+            axes.plot(_values([point["latency_ms"] for point in points], name), places, marker, label=name)
+        inside = [point["in_process"]["latency_ms"] if point["in_process"] else {} for point in points]
+        if any(inside):
+            axes.plot(_values(inside, "p50"), places, "x", label="p50 in process")
+        if bound := report["settings"]["bound_ms"]:
+            axes.axvline(bound, color="gray", linestyle=":", label="bound")
+        axes.set(xlabel="latency, ms", xscale="log", title=title)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_yticks(places, names)
+        axes.set_ylim(len(points) - 0.5, -0.5)
+        axes.grid(alpha=0.25)
+        figure.legend(loc="outside right upper")
+        image = io.BytesIO()
+        figure.savefig(image, format="png", dpi=150)
+    return image.getvalue()
+
+
+def _values(latencies: list[dict], name: str) -> list[float]:
+    return [np.nan if latency.get(name) is None else latency[name] for latency in latencies]

@@ -13,8 +13,7 @@ from typing import Any
 import grpc
 
 from serving.benchmark.in_process import InProcess, agree, read
-from serving.benchmark.load import Driver, Load
-from serving.benchmark.percentiles import samples_needed
+from serving.benchmark.load import Driver, Load, samples_needed
 from serving.benchmark.point import Probe, measure, probe
 from serving.benchmark.report import environment
 from serving.benchmark.settings import BenchmarkSettings
@@ -122,7 +121,7 @@ class Benchmark:
         self._driver = stack.enter_context(contextlib.closing(Driver(settings.connection())))
 
     def measure_all(self) -> None:
-        lengths = [None] if self.settings.mixed else self.settings.numbers("lengths")
+        lengths = [None] if self.settings.text_file else self.settings.numbers("lengths")
         try:
             for batch, length in itertools.product(self.settings.numbers("batches"), lengths):
                 self._measure_workload(length, batch)

@@ -18,7 +18,7 @@ class BenchmarkSettings(ModelSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Server": "target model version signature timeout_s tls",
-        "Requests": "lengths batches text_file tokenizer mixed",
+        "Requests": "lengths batches text_file tokenizer",
         "Load": "arrival clients rate find_rate bound_ms seconds warmup_seconds",
         "Output": "output_dir",
     }
@@ -30,13 +30,14 @@ class BenchmarkSettings(ModelSettings):
     clients: str = setting("1", help="numbers of clients to measure with, comma-separated (closed loop)")
     rate: str = setting("", help="requests per second to measure with, comma-separated (open loop)")
     find_rate: bool = setting(False, help="search for the highest Poisson rate whose p99 meets --bound_ms")
-    bound_ms: float = setting(0.0, help="latency bound; answers within it are goodput; 0 means none", at_least=0)
+    bound_ms: float = setting(0.0, help="latency bound; 0 means none", at_least=0)
     lengths: str = setting(
         "12,32,64,128,256,384,512", help="tokens a row, or words a text for text models, comma-separated"
     )
     batches: str = setting("1", help="rows a request, comma-separated")
-    mixed: bool = setting(False, help="use rows of --text_file at their own lengths, cut to the largest of --lengths")
-    text_file: str = setting("", help="text file to draw rows from; empty: random rows")
+    text_file: str = setting(
+        "", help="text file whose rows to send, of ids cut to the largest of --lengths; empty: random rows"
+    )
     tokenizer: str = setting("", help="vocabulary or tokenizer folder, for --text_file with a token-id model")
     seconds: float = setting(
         10.0, help="seconds to measure each point; up to ten times as long if answers are too few", above=0
@@ -54,7 +55,6 @@ class BenchmarkSettings(ModelSettings):
             f"{self.arrival} arrivals are an open loop: give --rate, requests per second":
                 is_open and not (self.rate or self.find_rate),
             "--rate belongs to an open loop: choose --arrival=poisson or --arrival=constant": not is_open and self.rate,
-            "--mixed takes its lengths from a text: give --text_file": self.mixed and not self.text_file,
         })  # fmt: skip
 
     # Without retries, so that each failure is measured.

@@ -1,6 +1,5 @@
 """The requests of a benchmark, serialized in advance."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from serving.client import messages
 from serving.client.client import Client
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 from tfrecords.corpus import read_documents
 
 # Different requests of one workload: enough that no cache below us answers, few enough to have a reference for each.
@@ -19,9 +18,6 @@ DISTINCT_MIXED = 128
 _LOWEST_ID, _HIGHEST_ID = 110, 1000
 # ALBERT's ids, unless a tokenizer has others.
 _CLS_ID, _SEP_ID = 2, 3
-# Chinese and Japanese have no spaces: a character counts as a word, which is what BERT's vocabularies cut it into.
-_WIDE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD, _GAP = re.compile(f"[{_WIDE}]|[^\\s{_WIDE}]+"), re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])")
 _FILLER = "the of and to in a is that for it as was with be by on not he his but at are this have from or had an"
 
 
@@ -55,10 +51,12 @@ class WorkloadMaker:
     ):
         self._client, self._signature = client, signature
         self._takes_text = messages.text_input(self._signature) is not None
-        if not self._takes_text and messages.ids_input(self._signature) is None:
-            raise UserError(f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}")
-        if text_file and not self._takes_text and not tokenizer:
-            raise UserError("--text_file for a model that takes token ids needs --tokenizer=FOLDER_OR_FILE too")
+        refuse({
+            f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}":
+                not self._takes_text and messages.ids_input(self._signature) is None,
+            "--text_file for a model that takes token ids needs --tokenizer=FOLDER_OR_FILE too":
+                text_file and not self._takes_text and not tokenizer,
+        })  # fmt: skip
         self.unit = "words" if self._takes_text else "tokens"
         self._texts = [sentence for document in read_documents(text_file) for sentence in document] if text_file else []
         self._tokenizer = None
@@ -69,38 +67,29 @@ class WorkloadMaker:
             self._tokenizer = load_tokenizer(tokenizer)
 
     def of_length(self, length: int, batch: int = 1) -> Workload:
-        random = np.random.default_rng((0, length, batch))
-        stream = [unit for text in self._texts for unit in self._units(text)]
-        rows = []
+        """Returns random rows."""
+        random, words = np.random.default_rng((0, length, batch)), _FILLER.split()
+        rows: list = []
         for _ in range(DISTINCT * batch):
-            wanted = length if self._takes_text else max(length - 2, 0)
-            start = int(random.integers(max(len(stream) - wanted, 0) + 1))
-            row = stream[start : start + wanted] if stream else self._random_row(random, wanted)
-            rows.append(self._finish(row if len(row) == wanted else (row * (wanted // len(row) + 1))[:wanted]))
-        return self._workload(length, batch, [row[:length] if not self._takes_text else row for row in rows])
+            if self._takes_text:
+                rows.append(" ".join(words[i] for i in random.integers(len(words), size=length)))
+            else:
+                ids = random.integers(_LOWEST_ID, _HIGHEST_ID, size=max(length - 2, 0)).tolist()
+                rows.append(self._framed(ids)[:length])
+        return self._workload(length, batch, rows)
 
     def mixed(self, batch: int = 1, max_length: int = 512) -> Workload:
         """Returns random rows of the text file."""
         random = np.random.default_rng((0, batch))
         size = batch * max(DISTINCT, DISTINCT_MIXED // batch)
-        chosen = [self._texts[i] for i in random.integers(len(self._texts), size=size)]
-        cut = max_length if self._takes_text else max_length - 2
-        return self._workload(None, batch, [self._finish(self._units(text)[:cut]) for text in chosen])
+        rows: list = [self._texts[i] for i in random.integers(len(self._texts), size=size)]
+        if not self._takes_text:
+            rows = [self._framed(self._tokenizer.encode(text)[: max_length - 2]) for text in rows]
+        return self._workload(None, batch, rows)
 
-    def _units(self, text: str) -> list:
-        return _WORD.findall(text) if self._takes_text else list(self._tokenizer.encode(text))
-
-    def _random_row(self, random: np.random.Generator, size: int) -> list:
-        if self._takes_text:
-            words = _FILLER.split()
-            return [words[i] for i in random.integers(len(words), size=size)]
-        return random.integers(_LOWEST_ID, _HIGHEST_ID, size=size).tolist()
-
-    def _finish(self, row: list) -> str | list[int]:
-        if self._takes_text:
-            return _GAP.sub("", " ".join(row))
+    def _framed(self, ids: Sequence[int]) -> list[int]:
         first, last = (self._tokenizer.cls_id, self._tokenizer.sep_id) if self._tokenizer else (_CLS_ID, _SEP_ID)
-        return [first, *row, last]
+        return [first, *ids, last]
 
     def _workload(self, length: int | None, batch: int, rows: Sequence) -> Workload:
         requests, inputs = [], []

@@ -111,12 +111,6 @@ def _pair_scores(signatures: Signatures) -> RowsTask | None:
     return None
 
 
-def _decoding(signatures: Signatures) -> RowsTask | None:
-    signature = signatures.get("decode")
-    is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
-    return RowsTask("decode", (), ("text",)) if is_known else None
-
-
 def _giving(name: str, width: int | None, *outputs: str) -> Finder:
     """Returns a function that finds the signature `name` if it has these outputs and `width` texts (None: any)."""
 
@@ -160,7 +154,6 @@ FINDERS: Mapping[str, Finder] = {
     "fill_mask": _giving("fill_mask", 1, "ids", "pieces", "probabilities", "texts"),
     "tokenize": _giving("tokenize", None, "input_ids", "lengths", "pieces"),
     "embed_all": _giving("tokens", 1, "lengths", "sequence_output"),
-    "decode": _decoding,
 }  # fmt: skip
 
 
@@ -207,9 +200,9 @@ def relevance(raw: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -raw.astype(np.float64))).astype(np.float32)
 
 
-def estimated_tokens(row: Sequence[bytes], bytes_a_token: float = BYTES_A_TOKEN) -> int:
+def estimated_tokens(row: Sequence[bytes]) -> int:
     """Estimates the tokens of a row of texts."""
-    return SPECIAL_TOKENS + round(sum(map(len, row)) / bytes_a_token)
+    return SPECIAL_TOKENS + round(sum(map(len, row)) / BYTES_A_TOKEN)
 
 
 def encode_rows(rows: Iterable, width: int) -> list[tuple[bytes, ...]]:

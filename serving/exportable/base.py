@@ -13,9 +13,7 @@ from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel
 from serving.exportable.inputs import (
     PREDICT,
-    Decoder,
     ExportSignature,
-    FollowingBatch,
     InputFormat,
     InputFormats,
     Specs,
@@ -34,8 +32,6 @@ from tfrecords.tokenizers.base import Tokenizer
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
 NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
-_DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", dtype=tf.int32)
-_DECODED |= specs("skip_special_tokens", dtype=tf.bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +123,6 @@ class Exportable(tf.Module, abc.ABC):
         self.framer = None
         if options.tokenizer is not None and self.encoder.takes_texts:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
-            self.decoder = Decoder(self.framer)
         # None if it is unknown whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.inputs = None if names is None else tuple(names)
@@ -203,9 +198,6 @@ class Exportable(tf.Module, abc.ABC):
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
-        return self.answer(FollowingBatch(*batch, features))
-
     def _exited(self, batch: TokenBatch, threshold: Tensor) -> Tensors:
         ids, rule = self._checked(batch.input_ids), ExitRule(self.exit_kind, self.options.exit_rule)
         return self.encoder.early_exit(
@@ -214,17 +206,13 @@ class Exportable(tf.Module, abc.ABC):
 
     def encode(self, batch: TokenBatch) -> Tensors:
         """Returns float32 sequence_output [batch, length, hidden_size] and, with a pooler, pooled_output."""
-        if isinstance(batch, FollowingBatch):
-            ids, mask, segments, features = batch
-            outputs = self.encoder(self._checked(ids), None, segments, mask, **features)
-        else:
-            outputs = self._encode(*batch, batch.lengths)
-        self._solved.outputs = {name: outputs[name] for name in self._reports if name in outputs}
+        outputs = self._encode(*batch, batch.lengths)
+        self._solved.outputs = {name: outputs[name] for name in self.encoder.reports if name in outputs}
         return outputs
 
     def pool(self, batch: TokenBatch) -> Tensor:
         """Returns only pooled_output, float32 [batch, hidden_size]; faster than `encode`."""
-        if self.encoder.reports or isinstance(batch, FollowingBatch):
+        if self.encoder.reports:
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
 
@@ -270,17 +258,12 @@ class Exportable(tf.Module, abc.ABC):
         by_text = {
             name: self._completed(one, self.reports_by_text, True) for name, one in self.text_signatures().items()
         }
-        decode = ExportSignature(lambda **inputs: {"text": self.decoder(**inputs)}, _DECODED)
-        others = {name: by_ids[name] for name in ("stateful",) if name in by_ids}
-        return by_text | {"ids": by_ids["serving_default"], "decode": decode} | others
+        return by_text | {"ids": by_ids["serving_default"]}
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
         formats = self.ids_formats
         table = self.answers(formats)
-        table |= {"masked": formats.masked.to(self.answer), "int64": formats.int64.to(self.answer)}
-        if (specs := self.encoder.specs) and self.rows_are_answers:
-            table["stateful"] = formats.pair.to(self.answer_with_memory, specs)
-        return table
+        return table | {"masked": formats.masked.to(self.answer), "int64": formats.int64.to(self.answer)}
 
     @property
     def ids_formats(self) -> InputFormats:
@@ -338,10 +321,6 @@ class Exportable(tf.Module, abc.ABC):
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
         """Returns the arrays to compare in a check of texts: the Keras model's and the export's."""
         return expected, answers
-
-    @property
-    def _reports(self) -> set[str]:
-        return self.encoder.reports | self.encoder.specs.keys()
 
     def _completed(self, signature: ExportSignature, reports: bool, counts: bool = False) -> ExportSignature:
         """Adds the encoder's reports and the texts' token counts to the outputs."""

@@ -1,6 +1,7 @@
 """Exports of vectors: encoders, sentence embedders, and pre-trained models with their words for masks."""
 
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,8 +12,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.sparse_embedder import AlbertSparseEmbedder, sparse_weights
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, Tensors, specs
+from serving.exportable.inputs import ExportSignature, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words
 from serving.inference.layers import ExportedNorm, dense, variable
 from serving.lite.description import Answer
@@ -114,11 +116,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         exited = self._exited(batch, threshold)
         return self.vectors(exited, batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, **features: Tensor):
-        following = FollowingBatch(*batch, features)
-        encoded = self.encode(following)
-        return self.vectors(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
-
     @property
     def exits_early(self) -> bool:
         return self.options.exit_rule == "movement"
@@ -183,13 +180,18 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         super().add_head(model)
         head = model.masked_lm_head
         config = self.encoder.config
-        self.masked_lm_dense = dense(
-            head.dense, tf.float32, config.pooler_act if config.pooler_norm else config.hidden_act
-        )
-        self.masked_lm_norm = ExportedNorm(head.layer_norm)
+        self.word_layers: list[Any] = []
+        if config.word_transform:
+            act = config.pooler_act if config.pooler_norm else config.hidden_act
+            self.word_layers = [dense(head.dense, tf.float32, act), ExportedNorm(head.layer_norm)]
         self.own_words = None if head.own_words is None else variable(head.own_words, tf.float32, "decoder")
-        self.output_bias = head.output_bias.value
-        self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
+        self.output_bias = None if head.output_bias is None else head.output_bias.value
+        pair_head = getattr(model, "pair_head", None)
+        self.pair_head = None if pair_head is None else dense(pair_head, tf.float32)
+        tokenizer = self.options.tokenizer
+        if self.framer is not None:
+            self.piece_texts = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else self.framer.pieces
+        self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
 
     def answers(self, formats: InputFormats):
         table = super().answers(formats)
@@ -262,33 +264,35 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         positions = tf.ragged.boolean_mask(columns, masked)
         present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
         best = self.fill_positions(batch, positions.to_tensor())
-        flat = tf.reshape(best["ids"], [-1, 1])
-        texts = self.decoder(flat, tf.ones_like(flat[:, 0]), tf.zeros_like(flat[:, 0], tf.bool))
+        texts = tf.gather(self.piece_texts, best["ids"])
+        if self.framer.tokenizer.kind == "sentencepiece":
+            texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, "▁", " "), r"\A ", "")
         return {
             "ids": tf.where(present, best["ids"], 0),
             "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
             "probabilities": tf.where(present, best["probabilities"], 0.0),
-            "texts": tf.where(present, tf.reshape(texts, tf.shape(best["ids"])), ""),
+            "texts": tf.where(present, texts, ""),
         }
 
     def sparse(self, batch: TokenBatch):
-        """Returns the weight of each vocabulary piece in a row: the maximum over tokens of log(1 + relu(logit)).
+        """Returns the weight of each vocabulary piece in a row, see `sparse_weights`.
 
-        Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32, `weights` float32 and, for texts,
-        `terms` string, all [batch, terms], heaviest first.
+        `ids` int32, `weights` float32 and, for texts, `terms` string, all [batch, terms], heaviest first.
         """
-        sequence = self.encode(batch)["sequence_output"]
-        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
-        largest = tf.map_fn(
-            lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
-            (sequence, batch.lengths),
-            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
-        )
-        weights = tf.math.log1p(tf.nn.relu(largest))
+        weights = self.weights(self.encode(batch), batch)
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
         weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
         terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
+
+    def weights(self, encoded: Tensors, batch: TokenBatch) -> Tensor:
+        """Returns float32 [batch, pieces]."""
+        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
+        return tf.map_fn(
+            lambda row: sparse_weights(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], *self.sparse_pooling),
+            (encoded["sequence_output"], batch.lengths),
+            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
+        )
 
     def masked_text(self, text: Tensor) -> TokenBatch:
         """Converts strings [batch] with "[MASK]" or the vocabulary's own mask token to rows."""
@@ -301,7 +305,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
     def _masked_lm(self, vectors: Tensor) -> Tensor:
         embeddings, config = self.encoder.embeddings, self.encoder.config
-        words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
+        words = tf.reshape(vectors, [-1, config.hidden_size])
+        for layer in self.word_layers:
+            words = layer(words)
         goes_back = config.factorization == "word" and embeddings.projection is not None
         projection = embeddings.projection.kernel if goes_back else None
         table = embeddings.words if self.own_words is None else self.own_words
@@ -311,3 +317,30 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     @staticmethod
     def keras_answers(model, features):
         return EncoderExportable.keras_answers(model.encoder, features)
+
+
+class SparseExportable(PretrainerExportable, model=AlbertSparseEmbedder):
+    """Exports an AlbertSparseEmbedder: `embedding` float32 [batch, pieces], a weight for each piece."""
+
+    lite_kind, lite_inputs, lite_signatures = "vectors", {}, {}
+
+    def _vector_size(self, model) -> int:
+        return min(model.dimensions, self.num_pieces)
+
+    def answers(self, formats: InputFormats):
+        return EncoderExportable.answers(self, formats)
+
+    def vectors(self, encoded: Tensors, batch: TokenBatch) -> Tensors:
+        return {"embedding": self.weights(encoded, batch)[:, : self.dimensions]}
+
+    lite_texts, lite_row = EncoderExportable.lite_texts, EncoderExportable.lite_row
+
+    def lite_answer(self, batch: TokenBatch):
+        return self.answer(batch)
+
+    def lite_expected(self, model, inputs, answers):
+        return EncoderExportable.lite_expected(self, model, inputs, answers)
+
+    @staticmethod
+    def keras_answers(model, features):
+        return {"embedding": as_array(model(features, training=False))}

@@ -67,8 +67,6 @@ def sample_inputs(
         rows, shape = (batch, *spec.shape[1:-1], length), (batch, *spec.shape[1:])
         if name in ("input_ids", "ids"):
             found = _ids(exportable, rows, random)
-        elif name in exportable.encoder.specs:
-            found = np.zeros(shape)  # For rows without predecessors.
         else:
             found = _NUMBERS[name](rows, shape)
         return found.astype(spec.dtype.as_numpy_dtype)

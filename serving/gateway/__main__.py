@@ -42,7 +42,7 @@ def main(settings: GatewaySettings) -> None:
     http_protocol.raise_file_limit()
     gateway = app.Gateway(settings.connection(attempts=2), models, known, settings)
     server = app.GatewayServer(gateway, settings.bind_address, settings.port)
-    print(f"answering at http://{settings.bind_address}:{server.port}/docs; Ctrl-C stops", flush=True)
+    print(f"answering at http://{settings.bind_address}:{server.port}/; Ctrl-C stops", flush=True)
     server.run()
 
 

@@ -75,7 +75,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
-        self.service = Service(*self._models, self.options, self.metrics, self.keys is not None)
+        self.service = Service(*self._models, self.options, self.metrics)
         try:
             yield
         finally:
@@ -112,8 +112,7 @@ class _Endpoint:
         if method not in self._methods:
             raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
         if method != "POST":
-            address = f"{scope['scheme']}://{headers.get('host') or 'HOST:PORT'}{self._gateway.options.root_path}"
-            return self._page.draw(call.service, address=address, **scope["path_params"])
+            return self._page.draw(call.service, **scope["path_params"])
         body = read_values(decoded(await self._body(headers, receive, call)), self._route.body)
         answer = await _unless_gone(call.answered(self._route.handler, body), receive)
         return Reply(_encoded(answer, call.share))
@@ -236,7 +235,7 @@ def _error(family: str, refusal: Refusal) -> bytes:
 
 
 async def _not_found(request, error) -> Response:
-    refusal = Refusal(404, "there is no such route; /docs lists them", "not_found")
+    refusal = Refusal(404, "there is no such route; /openapi.json lists them", "not_found")
     path = request.scope["path"]
     body = _error("openai" if path.startswith(("/v1/", "/v2/")) else "tei", refusal)
     return Response(body, 404, media_type="application/json")

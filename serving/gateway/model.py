@@ -12,7 +12,6 @@ import grpc
 from serving.client import AsyncClient, Connection, ServingError, Signature
 from serving.client.errors import UnreadableAnswer
 from serving.client.tasks import (
-    BYTES_A_TOKEN,
     COUNTS,
     SPECIAL_TOKENS,
     RowsTask,
@@ -32,45 +31,8 @@ _DOWN_CHECK_S = 1.0
 _NEXT_SERVERS = 3
 # So a server refuses a request that was made for other signatures.
 _OF_ANOTHER_MODEL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
-# Tokens are counted once per this number of batches, so that estimates stay good.
-_COUNT_EVERY = 32
 # Mask tokens of the vocabularies.
 _MASKS = (b"[MASK]", b"<mask>")
-
-
-class TokenEstimate:
-    """Estimates texts' numbers of tokens, from counts of other texts.
-
-    >>> estimate = TokenEstimate()
-    >>> estimate.of((b"twelve bytes",))
-    5
-    >>> for _ in range(1000):
-    ...     estimate.learn([(b"twelve bytes",)], [8])
-    >>> estimate.of((b"twelve bytes",))
-    8
-    """
-
-    _FORGET = 0.99
-
-    def __init__(self) -> None:
-        # As if one text of 400 bytes had been seen.
-        self._bytes, self._tokens = 400.0, 400.0 / BYTES_A_TOKEN
-        self.longest: int | None = None
-
-    def of(self, texts: tuple[bytes, ...]) -> int:
-        """Estimates a row's number of tokens, at most the model's maximum."""
-        guess = estimated_tokens(texts, self._bytes / self._tokens)
-        return guess if self.longest is None else min(guess, self.longest)
-
-    def learn(self, rows: list[tuple[bytes, ...]], tokens) -> None:
-        whole = [
-            (sum(map(len, row)), int(count))
-            for row, count in zip(rows, tokens, strict=True)
-            if self.longest is None or count < self.longest
-        ]
-        self._bytes = self._FORGET * self._bytes + sum(size for size, _ in whole)
-        self._tokens = self._FORGET * self._tokens + max(sum(count - SPECIAL_TOKENS for _, count in whole), 0)
-        self._tokens = max(self._tokens, self._bytes / 1000)
 
 
 @dataclass(eq=False)
@@ -81,6 +43,7 @@ class Reading:
         version: None if the server does not tell.
         labels: names of the classes.
         prompts: names of prompts; None where the model does not tell whether it has some.
+        longest: the tokens of the longest row; None if unknown.
         is_whole: whether all tasks are known.
         on_failure: called after a failed call.
     """
@@ -96,14 +59,18 @@ class Reading:
     prompts: tuple[str, ...] | None = None
     mask: str = ""
     special: frozenset[int] = frozenset()
-    estimate: TokenEstimate = field(default_factory=TokenEstimate)
-    _batches: int = 0
+    longest: int | None = None
 
     @property
     def facts(self) -> tuple:
         """All that was read, to compare."""
         read = self.version, self.signatures, self.tasks, self.labels, self.prompts, self.mask, self.special
-        return *read, self.estimate.longest
+        return *read, self.longest
+
+    def estimated_tokens(self, texts: tuple[bytes, ...]) -> int:
+        """Estimates a row's number of tokens, at most the model's maximum."""
+        guess = estimated_tokens(texts)
+        return guess if self.longest is None else min(guess, self.longest)
 
     async def fill(self) -> None:
         """Reads what the signatures alone do not tell."""
@@ -112,7 +79,7 @@ class Reading:
             rows = [(text,) * len(counter.inputs) for text in (b"a " * _MANY_WORDS, b"")]
             if answer := await self._tried(counter, rows, ("input_ids", "lengths")):
                 longest, length = map(int, answer["lengths"])
-                self.estimate.longest = longest if longest < _MANY_WORDS else None
+                self.longest = longest if longest < _MANY_WORDS else None
                 self.special = frozenset(answer["input_ids"][1, :length].tolist())
         if embed := tasks.get("embed"):
             self.prompts = () if embed.options else None
@@ -142,9 +109,9 @@ class Reading:
     async def run(self, batch: ModelBatch) -> BatchAnswer:
         """Returns the answer to a batch; raises Outdated if the server has another model now."""
         task, counter = batch.key[1], self.tasks.get("tokenize")
-        self._batches += 1
-        wanted = batch.counts or self._batches % _COUNT_EVERY == 1
-        counts = wanted and counter is not None and "lengths" not in task.outputs and counter.inputs == task.inputs
+        counts = (
+            batch.counts and counter is not None and "lengths" not in task.outputs and counter.inputs == task.inputs
+        )
         try:
             with request_id(batch.request_id):
                 call = self._ask(task, batch.texts, task.outputs + task.counts, batch.timeout_s)
@@ -158,14 +125,12 @@ class Reading:
             raise
         told = (outputs if "lengths" in task.outputs else counted) or {}
         tokens = told.get("lengths")
-        if tokens is not None:
-            self.estimate.learn(batch.texts, tokens)
         of_texts = told | outputs
         return BatchAnswer(outputs, tokens, {name: of_texts[name] for name in COUNTS if name in of_texts})
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
         """Returns whether the model might truncate a row; if so, another call to the model has to tell."""
-        counter, longest = self.tasks.get("tokenize"), self.estimate.longest
+        counter, longest = self.tasks.get("tokenize"), self.longest
         if task.counts or counter is None or not counter.counts or longest is None:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
@@ -179,14 +144,6 @@ class Reading:
                 f"model '{self.name}' gave outputs without one row for each row of '{task.signature}'"
             )
         return answer
-
-    async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
-        """Returns the outputs of a call that needs no batch; raises Outdated as `run`."""
-        try:
-            return await self._call(inputs, outputs, signature, timeout_s)
-        except ServingError as error:
-            await self._check_failed(error)
-            raise
 
     async def _call(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float | None) -> dict:
         asked: Any = {"outputs": outputs, "signature": signature, "timeout_s": timeout_s, "version": self.version}
@@ -272,7 +229,7 @@ class ServedModel:
         before = self.live, self.reading, self.error
         try:
             reading = await self._read()
-            # What is the same is kept, with its estimates.
+            # What is the same is kept.
             if reading.facts != self.reading.facts:
                 self.reading = reading
             self.error, self.absence = "", None

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import html
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import msgspec
 
 from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
 from serving.gateway.model import ServedModel
-from serving.gateway.routes.table import ROUTES, Route, first_path
+from serving.gateway.routes.table import ROUTES, Route
 from serving.gateway.service import Service
 
 STATUSES = {
@@ -45,7 +44,6 @@ _PLAYGROUND = _read("page.html").replace("{style}", _STYLE).replace("{script}", 
 # A browser runs this style and this script alone, and holds the page to its own address.
 _NOTHING_ELSE = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _OF_PLAYGROUND = f"{_NOTHING_ELSE}; style-src {_source(_STYLE)}; script-src {_source(_SCRIPT)}; connect-src 'self'"
-_OF_DOCS = f"{_NOTHING_ELSE}; style-src {_source(_STYLE)}"
 # An answer to each route's example, with short vectors.
 _ANSWERS = json.loads(_read("answers.json"))
 
@@ -65,7 +63,7 @@ def _page(text: bytes, policy: str) -> Reply:
 
 @dataclass(frozen=True)
 class Page:
-    """A page for GET; names in braces in `path` become arguments of `draw`, and `address` is that of the gateway.
+    """A page for GET; names in braces in `path` become arguments of `draw`.
 
     `is_open`: needs no key. `is_for_people`: is opened in a browser.
     """
@@ -106,7 +104,7 @@ def _model_card(service: Service, name: str) -> dict:
     model = service.models[name].reading
     of_openai = {"id": name, "object": "model", "created": service.started, "owned_by": "tensorflow-serving"}
     endpoints = [task for task in ("embed", "rerank") if task in model.tasks]
-    return of_openai | {"name": name, "endpoints": endpoints, "context_length": model.estimate.longest}
+    return of_openai | {"name": name, "endpoints": endpoints, "context_length": model.longest}
 
 
 def _info(service: Service, **_: str) -> Reply:
@@ -132,7 +130,7 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "can": list(model.tasks),
         "routes": [route.path for route in ROUTES if route.is_for(model.tasks)],
         "inputs": {name: task.inputs for name, task in model.tasks.items()},
-        "max_input_length": model.estimate.longest,
+        "max_input_length": model.longest,
         "labels": model.labels,
         "mask": model.mask,
     }
@@ -171,60 +169,6 @@ def _operation(route: Route) -> dict[str, Any]:
     }
 
 
-_DOCS = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>API of the gateway</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-<header><h1>API</h1><p>{models}</p><a href="{root}/">Try it</a> <a href="{root}/openapi.json">openapi.json</a></header>
-<main class="docs">
-<p>The address is <code>{address}</code>. {key}Without the field <code>model</code>, the first model that can
-answers. Vectors in the example answers are shortened to three numbers.</p>
-{routes}
-<section><h2>Other routes</h2><table>{gets}</table></section>
-<section><h2>Errors</h2><table>{statuses}</table></section>
-</main>
-</html>
-"""
-_KEY = "Every request needs one of the gateway's keys in the header <code>Authorization</code>. "
-
-
-def _docs(service: Service, address: str) -> Reply:
-    models = {name: tuple(model.reading.tasks) for name, model in service.models.items()}
-    names = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there yet'})" for name, tasks in models.items())
-    rows = "<tr><td><code>{}</code><td>{}".format
-    root, address = html.escape(service.options.root_path), html.escape(address)
-    key = " \\\n  -H 'Authorization: Bearer YOUR_KEY'" * service.needs_key
-    page = _DOCS.format(
-        style=_STYLE,
-        models="; ".join(names),
-        root=root,
-        address=address,
-        key=_KEY * service.needs_key,
-        routes="".join(_section(route, models, address, key) for route in ROUTES) or "<p>No model is there yet.</p>",
-        gets="".join(rows(f"GET {one.path}", html.escape(one.summary)) for one in PAGES),
-        statuses="".join(rows(status, html.escape(text)) for status, text in STATUSES.items()),
-    )
-    # The address is what the client calls this host, in any bytes.
-    return _page(page.encode(errors="replace"), _OF_DOCS)
-
-
-def _section(route: Route, models: dict[str, tuple[str, ...]], address: str, key: str) -> str:
-    answering = [name for name, tasks in models.items() if route.is_for(tasks)]
-    if not answering:
-        return ""
-    fields = ", ".join(f"<code>{one.name}</code>" for one in msgspec.structs.fields(route.body))
-    path = first_path(models[answering[0]]) if route.path == "/" else route.path
-    example = {one.path: one.example for one in ROUTES}[path]
-    body, answer = (html.escape(json.dumps(one), quote=False) for one in (example, _ANSWERS[path]))
-    return (
-        f"<section><h2><code>POST {route.path}</code></h2><p>{html.escape(route.summary)}</p>"
-        f"<p class=soft>Models: {html.escape(', '.join(answering))}. Fields: {fields}</p>"
-        f"<pre>curl {address}{route.path}{key} \\\n  -d '{body}'</pre>"
-        f"<p class=soft>Example answer</p><pre>{answer}</pre></section>"
-    )
-
-
 PAGES = (
     Page(
         "/", lambda *_, **__: _page(_PLAYGROUND, _OF_PLAYGROUND),
@@ -247,5 +191,4 @@ PAGES = (
         "Counters for Prometheus.",
     ),
     Page("/openapi.json", _document, "The routes with their types."),
-    Page("/docs", _docs, "The same as a page.", is_for_people=True),
 )  # fmt: skip

@@ -37,9 +37,8 @@ class Service:
         models: Sequence[str],
         options: GatewayOptions,
         metrics: Metrics,
-        needs_key: bool = False,
     ):
-        self.options, self.metrics, self.needs_key = options, metrics, needs_key
+        self.options, self.metrics = options, metrics
         self.models = {name: ServedModel(connection, name, options.check_s, self._changed) for name in models}
         self.scheduler = queue = Scheduler(lambda batch: batch.key[0].run(batch), options, self._count)
         metrics.queue_rows.set_function(lambda: queue.queued_rows)
@@ -170,7 +169,7 @@ class Call:
         work = await service.scheduler.answer(
             (model, task),
             encoded,
-            [model.estimate.of(row) for row in encoded],
+            [model.estimated_tokens(row) for row in encoded],
             service.options.timeout_s,
             counts,
             self.share.take_answer,
@@ -206,7 +205,7 @@ def _check_whole(work: QueuedRequest) -> None:
     if work.truncated is None:
         raise bad_request("truncate=false: this model does not tell the length of texts; leave it out")
     if any(work.truncated):
-        number, longest = work.truncated.index(True), work.model.estimate.longest
+        number, longest = work.truncated.index(True), work.model.longest
         message = f"input {number} does not fit into the model's {longest} tokens; let it be truncated"
         raise Refusal(413, message, "too_long")
 

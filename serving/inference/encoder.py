@@ -150,25 +150,25 @@ class InferenceEncoder(tf.Module):
             needs += f", a CPU with {', '.join(onednn.BFLOAT16_NEEDS)}"
         return {"compute": compute, "requires": needs}
 
-    def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
+    def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, Tensor]:
         """Encodes int32 input_ids [batch, length] with lengths [batch] or, if given, input_mask [batch, length].
-
-        `features` are the inputs named in `specs`, for rows that continue earlier rows.
 
         Returns:
             sequence_output float32 [batch, length, hidden_size]; with a pooler, pooled_output float32 [batch,
-            hidden_size]; outputs of extensions; with `features`, the memory for the next call.
+            hidden_size]; outputs of extensions.
         """
-        return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
+        return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask)
 
     def _outputs(self, runner: Runner, state: Any) -> dict[str, Tensor]:
         state = DepthLoop("loop", stops=True)(runner, state)
         hidden = self.finish(runner.result(state))
         outputs = {"sequence_output": runner.rows.rectangle(hidden)}
         if self.pooler is not None:
+            sequence, mask = outputs["sequence_output"], runner.rows.batch.mask
             if self.config.pooling == "mean":
-                mask = tf.cast(runner.rows.batch.mask, tf.float32)
-                outputs["pooled_output"] = self.apply_pooler(mean_pool(outputs["sequence_output"], mask))
+                outputs["pooled_output"] = self.apply_pooler(mean_pool(sequence, mask))
+            elif self.config.pooling == "late":
+                outputs["pooled_output"] = mean_pool(self.pool_tokens(sequence), mask)
             else:
                 outputs["pooled_output"] = self._pool(runner, runner.rows.summary_tokens(hidden))
         return outputs | runner.report(state)[0]
@@ -177,7 +177,7 @@ class InferenceEncoder(tf.Module):
         """Returns only `pooled_output`; if `reports` is empty, the last step computes one token per row."""
         if self.reports or self.config.pooling != "cls":
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
-        return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
+        return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask)
 
     def _pooled(self, runner: Runner, state: Any) -> Tensor:
         state = SummaryLoop("loop", stops=True)(runner, state)
@@ -187,11 +187,6 @@ class InferenceEncoder(tf.Module):
     def reports(self) -> set[str]:
         """The names of the extensions' outputs; these need all tokens of the last step."""
         return {name for one in self.extensions for name in one.extension.outputs}
-
-    @property
-    def specs(self) -> dict[str, tf.TensorSpec]:
-        """The memory inputs and outputs for rows that continue earlier rows, by name; {} without memory."""
-        return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
@@ -213,7 +208,7 @@ class InferenceEncoder(tf.Module):
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
         features = {} if segment_ids is None else {"segment_ids": segment_ids}
-        runner, state = self._begin(input_ids, lengths, segment_ids, input_mask, {})
+        runner, state = self._begin(input_ids, lengths, segment_ids, input_mask)
         results = exit_early(self, runner, state, exit_heads, threshold, rule, features)
         if rule.kind == "states":
             results["sequence_output"] = results.pop("logits")
@@ -223,37 +218,34 @@ class InferenceEncoder(tf.Module):
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
         begin = functools.partial(self._begin, input_ids, *others)
-        if others[-1] or not all(one.has_one_row for one in self.extensions):
+        if not all(one.has_one_row for one in self.extensions):
             return answer(*begin())
         if (count := tf.convert_to_tensor(input_ids).shape[0]) is not None:
             return answer(*begin(one_row=count == 1))
         is_one = tf.shape(input_ids)[0] == 1
         return tf.cond(is_one, lambda: answer(*begin(one_row=True)), lambda: answer(*begin()))
 
-    def _begin(
-        self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
-    ) -> tuple[Runner, Any]:
-        batch = self._batch(input_ids, lengths, input_mask, not features, one_row)
-        rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
+    def _begin(self, input_ids, lengths, segment_ids, input_mask, *, one_row: bool = False) -> tuple[Runner, Any]:
+        batch = self._batch(input_ids, lengths, input_mask, one_row)
+        rows = self.rows(batch, {"segment_ids": segment_ids}, one_row=one_row)
         hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
         runner = self.runner(rows)
         return runner, runner.begin(hidden)
 
-    def _batch(self, input_ids, lengths, input_mask, skip_padding: bool, one_row: bool) -> Any:
+    def _batch(self, input_ids, lengths, input_mask, one_row: bool) -> Any:
         mask = real_tokens(lengths, input_ids, input_mask)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
-        return FlatBatch(mask, self.config, skip_padding, one_row)
+        return FlatBatch(mask, self.config, one_row)
 
     def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
-        made = [own for one in self.extensions if (own := one.rows_class(features)) is not None]
         for one in self.extensions:
             attention = one.attention(attention)
-        rows = (made or [OneRow if one_row else self.rows_class])[0](batch, self.config, attention)
+        rows = (OneRow if one_row else self.rows_class)(batch, self.config, attention)
         return self.with_features(rows, features)
 
     def with_features(self, rows: Any, features: dict) -> Any:
@@ -282,8 +274,10 @@ class InferenceEncoder(tf.Module):
 
     def of_tokens(self, vectors: Tensor) -> Tensor:
         """Returns what a head for tokens or spans reads of sequence_output, [..., hidden_size]."""
-        if self.pooler_norm is None:
-            return vectors
+        return vectors if self.pooler_norm is None else self.pool_tokens(vectors)
+
+    def pool_tokens(self, vectors: Tensor) -> Tensor:
+        """Applies the pooler to each of vectors [..., hidden_size]."""
         return tf.reshape(self.apply_pooler(tf.reshape(vectors, [-1, self.config.hidden_size])), tf.shape(vectors))
 
 

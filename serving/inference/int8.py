@@ -178,7 +178,7 @@ def quantize_encoder(encoder: Any, calibration: tuple | None) -> Int8Kernels:
     margin = 1.0 if calibration is not None else _RANDOM_MARGIN
     ids, lengths = _random_rows(config, encoder.settings.longest) if calibration is None else calibration
     ids = tf.constant(ids, tf.int32)
-    batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
+    batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config)
     count, projection, largest = tf.size(batch.cells), embeddings.projection, list[float]()
 
     def noted(inputs: Tensor) -> Tensor:

@@ -51,14 +51,6 @@ class ExportedExtension(tf.Module):
     def low_rank(self, half: tuple[str, int], product: str) -> tuple[np.ndarray, np.ndarray] | None:
         return self.extension.low_rank(self.weights, half, product)
 
-    def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns further inputs of a signature for rows that continue earlier rows."""
-        return {}
-
-    def rows_class(self, features: dict[str, Any]) -> Any:
-        """Returns the Rows class that these features require, or None."""
-        return None
-
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
         return self.extension.rows(rows, features, self.weights)
 

@@ -102,24 +102,19 @@ class ExportedEmbeddings(tf.Module):
         self.word_only = layer.config.factorization == "word"
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
         self.projection = None if layer.projection is None else dense(layer.projection, dtype)
-        self.only_words = layer.layer_norm is None
-        if self.only_words:
-            return
         types = layer.token_type_embeddings
         self.segments = None if types is None else variable(types, tf.float32, "token_type_embeddings")
         table, offset = layer.position_embeddings, layer.config.position_offset
         # Unused rows are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
-        self.layer_norm = ExportedNorm(layer.layer_norm)
+        self.layer_norm = None if layer.layer_norm is None else ExportedNorm(layer.layer_norm)
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
         """Embeds the tokens of int32 [batch, length] at the flat indices `cells`, int32 [tokens]."""
         positions = cells % tf.shape(input_ids)[1]
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
-        if self.only_words:
-            return self._project(words)
         if self.word_only:
             words = tf.cast(self._project(words), tf.float32)
         if self.positions is not None:
@@ -128,7 +123,7 @@ class ExportedEmbeddings(tf.Module):
             ids = None if self.one_segment else segment_ids
             segments = tf.zeros([1], tf.int32) if ids is None else tf.gather(tf.reshape(ids, [-1]), cells)
             words += tf.gather(self.segments, segments)
-        normalised = self.layer_norm(words)
+        normalised = words if self.layer_norm is None else self.layer_norm(words)
         return normalised if self.word_only else self._project(normalised)
 
     def _project(self, vectors: Tensor) -> Tensor:

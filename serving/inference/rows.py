@@ -112,45 +112,38 @@ def ranges(starts: Tensor, counts: Tensor) -> Tensor:
 class FlatBatch:
     """Selects which tokens of a batch to compute, from a mask bool [batch, length].
 
-    Padding is computed only in rows that continue earlier rows. If the last token represents a row, the row's real
-    tokens must be contiguous.
+    If the last token represents a row, the row's real tokens must be contiguous.
 
     Attributes:
         order: int32 [batch], row numbers by ascending length.
         lengths: int32 [batch], computed tokens of each row, in `order`.
         cells: int32 [tokens], the tokens' indices in the flattened batch.
-        computed: `cells`; if padding is skipped, followed by zeros up to a size in SIZES.
+        computed: `cells`, followed by zeros up to a size in SIZES.
     """
 
     order: Tensor
     lengths: Tensor
 
-    def __init__(self, mask: Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
+    def __init__(self, mask: Tensor, config: AlbertConfig, one_row: bool = False):
         self.size, self.length = tf.unstack(tf.shape(mask))
         self.mask = mask = mask | _first_tokens(mask, config.spec.last_token)
-        self.skips_padding = skip_padding
         if one_row:
             self.order, self.cells = tf.range(self.size), tf.cast(tf.where(mask[0])[:, 0], tf.int32)
-        elif skip_padding:
+        else:
             lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
             self.order = tf.argsort(lengths, stable=True)
             self.lengths = tf.gather(lengths, self.order)
             real = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
             starts = tf.gather(tf.cumsum(lengths, exclusive=True), self.order)
             self.cells = tf.gather(real, ranges(starts, self.lengths))
-        else:
-            self.cells = self.computed = tf.range(self.size * self.length)
-            return
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        return tf.gather(of_rows, tf.math.invert_permutation(self.order)) if self.skips_padding else of_rows
+        return tf.gather(of_rows, tf.math.invert_permutation(self.order))
 
     def rectangle(self, values: Tensor) -> Tensor:
         """Converts [computed tokens, ...] to float32 [batch, length, ...], with zeros elsewhere."""
         width = values.shape[1:]
-        if not self.skips_padding:
-            return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
         values = tf.cast(values[: tf.size(self.cells)], tf.float32)
         flat = tf.scatter_nd(self.cells[:, tf.newaxis], values, [self.size * self.length, *width])
         return tf.reshape(flat, [self.size, self.length, *width])

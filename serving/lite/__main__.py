@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from serving.lite.model import LiteModel
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -29,10 +29,12 @@ class AskSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.text:
-            raise UserError('give a text to answer, such as "Where is my parcel?"')
-        if self.prompt_name and self.second:
-            raise UserError("--prompt_name is for single texts; leave out --second")
+        refuse({
+            'give a text to answer, such as "Where is my parcel?"':
+                not self.text,
+            "--prompt_name is for single texts; leave out --second":
+                self.prompt_name and self.second,
+        })  # fmt: skip
 
 
 def main(settings: AskSettings) -> None:

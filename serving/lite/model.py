@@ -12,10 +12,8 @@ from serving.lite import description
 from serving.lite.description import Trial
 from serving.lite.folders import version_folder
 from serving.lite.interpreters import Interpreters
-from serving.lite.rows import Row
-from serving.lite.spans import span_outputs
-from serving.lite.texts import RowMaker, TextRows, WindowRows
-from serving.lite.tokenizer import LiteTokenizer
+from serving.lite.rows import Row, span_outputs
+from serving.lite.texts import LiteTokenizer, RowMaker, TextRows, WindowRows
 from tfrecords.answers.numbers import class_answers, label_answers, span_answers, tag_answers, word_answers
 from tfrecords.answers.spans import find_answers
 from tfrecords.answers.texts import (

@@ -1,11 +1,12 @@
 """Builds rows of token ids as `tfrecords.reading.framing` does, one at a time in numpy."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from serving.lite.description import TokenizerRules
+from serving.lite.description import Answer, TokenizerRules
+from tfrecords.answers.spans import IMPOSSIBLE
 
 # google-research/albert:run_race.py, --max_qa_length.
 _MAX_CHOICE_LENGTH = 128
@@ -103,3 +104,29 @@ class Framer:
 
 def _some(ids: np.ndarray, count: int, last: bool) -> np.ndarray:
     return ids[max(len(ids) - count, 0) :] if last else ids[:count]
+
+
+def span_outputs(answer: Answer, row: Row, found: Row) -> dict[str, Any]:
+    """Returns the outputs of AlbertSpanPredictor for a window; `row` is of `RowMaker.windows`."""
+    if answer.joint:
+        starts, index, ends = found["start_log_probs"], found["start_index"], found["end_log_probs"]
+        null = {"answerable_logits": found["no_answer_score"]}
+    else:
+        starts, ends = (_log_softmax(np.where(row["allowed"], logits, IMPOSSIBLE)) for logits in found["logits"].T)
+        index = _best(np.where(row["may_start"], starts, IMPOSSIBLE), answer.start_top)
+        null = {"start_log_probs": starts, "end_log_probs": ends}
+    first, place = index[:, np.newaxis], np.arange(len(starts))
+    is_legal = (place >= first) & (place < first + answer.max_answer_length) & row["may_start"][first]
+    scores = np.where(is_legal, starts[first] + ends, IMPOSSIBLE).ravel()
+    best = _best(scores, answer.start_top * answer.end_top)
+    spans = {"start_index": index[best // len(starts)], "end_index": best % len(starts), "score": scores[best]}
+    return {"spans": spans} | null
+
+
+def _best(scores: np.ndarray, count: int) -> np.ndarray:
+    return np.argsort(-scores, kind="stable")[:count]
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())

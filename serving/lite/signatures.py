@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from serving.lite.model import LiteModel
-from serving.lite.rows import Row
-from serving.lite.spans import span_outputs
+from serving.lite.rows import Row, span_outputs
 from serving.lite.texts import TextRows
 from serving.wire.protos import Example
 from tfrecords.answers.numbers import softmax, tag_of_cut
 from tfrecords.answers.spans import IMPOSSIBLE, edges, null_scores
 from tfrecords.answers.texts import prompt_of
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 Arrays = dict[str, np.ndarray]
 # A type, and a shape with -1 for any size.
@@ -74,10 +73,12 @@ def _by_mask(default: Signature, dtype: type = np.int32) -> Signature:
 
     def call(given: Arrays, advance: Advance) -> Arrays:
         ids, mask = given["input_ids"], given["input_mask"]
-        if ids.shape != mask.shape or ids.shape != given["segment_ids"].shape:
-            raise UserError("input_ids, input_mask and segment_ids differ in size")
-        if any(np.abs(given[name]).max(initial=0) >= 2**31 for name in ("input_ids", "segment_ids")):
-            raise UserError("input_ids or segment_ids holds a number above those of 32 bits")
+        refuse({
+            "input_ids, input_mask and segment_ids differ in size":
+                ids.shape != mask.shape or ids.shape != given["segment_ids"].shape,
+            "input_ids or segment_ids holds a number above those of 32 bits":
+                any(np.abs(given[name]).max(initial=0) >= 2**31 for name in ("input_ids", "segment_ids")),
+        })  # fmt: skip
         columns = np.arange(ids.shape[-1])
         last = np.where(ids != ids[..., :1], columns, 0).max(axis=-1, keepdims=True)
         lengths = (np.logical_and.accumulate(mask > 0, axis=-1) & (columns <= last)).sum(axis=-1, dtype=np.int32)
@@ -101,7 +102,7 @@ class _Heads:
         ids = self.by_ids()
         if self.maker is None:
             return {"serving_default": ids, "masked": _by_mask(ids), "int64": _by_mask(ids, np.int64)}
-        return self.of_texts() | {"ids": ids, "decode": self.decoded()}
+        return self.of_texts() | {"ids": ids}
 
     def of_texts(self) -> dict[str, Signature]:
         pairs = self.answer.takes_pairs
@@ -201,32 +202,6 @@ class _Heads:
         specs = self.outputs()
         return {name: Signature({"inputs": TEXT}, {alias: specs[one] for alias, one in taken.items()}, call, method)}
 
-    def decoded(self) -> Signature:
-        inputs = {"ids": _INTS, "lengths": COUNT, "skip_special_tokens": (np.bool_, (-1,))}
-
-        def call(given: Arrays, advance: Advance) -> Arrays:
-            texts = [
-                self.text_of(ids[: max(size, 0)], skips)
-                for ids, size, skips in zip(given["ids"], given["lengths"].tolist(), given["skip_special_tokens"])
-            ]
-            return {"text": np.array([text.encode() for text in texts], object)}
-
-        return Signature(inputs, {"text": TEXT}, call)
-
-    def text_of(self, ids: np.ndarray, skips_special: bool = False) -> str:
-        rules = self.maker.tokenizer.rules
-        if len(ids) and not 0 <= ids.min() <= ids.max() < rules.vocab_size:
-            raise UserError(f"ids must be from 0 to {rules.vocab_size - 1}, the last of the vocabulary")
-        special = {rules.pad_id, rules.cls_id, rules.sep_id, rules.unk_id, rules.mask_id} if skips_special else ()
-        pieces = [self.maker.tokenizer.id_to_piece(number) for number in ids.tolist() if number not in special]
-        if rules.kind == "wordpiece":
-            return re.sub(r" ([.?!,])", r"\1", " ".join(pieces).replace(" ##", ""))
-        if rules.kind == "sentencepiece":
-            return re.sub(r"\A ", "", "".join(pieces).replace("▁", " "))
-        from tokenizers.decoders import ByteLevel
-
-        return ByteLevel().decode(pieces)
-
     def made(self, columns: Sequence[Sequence[str]], advance: Advance) -> _Made:
         """Returns the rows of columns of texts."""
         return self._counted((self.maker.texts(*([text] for text in row)) for row in zip(*columns)), advance)
@@ -244,10 +219,12 @@ class _Heads:
     def rows(self, given: Arrays) -> list[Row]:
         """Returns rows of ids that a client sent."""
         ids, lengths = given["input_ids"], given["lengths"]
-        if not ((lengths >= 1) & (lengths <= ids.shape[1])).all():
-            raise UserError("lengths must be from 1 to the columns of input_ids")
-        if lengths.max(initial=0) > self.limits.max_seq_length:
-            raise UserError(f"input_ids is longer than the {self.limits.max_seq_length} tokens this model takes")
+        refuse({
+            "lengths must be from 1 to the columns of input_ids":
+                not ((lengths >= 1) & (lengths <= ids.shape[1])).all(),
+            f"input_ids is longer than the {self.limits.max_seq_length} tokens this model takes":
+                lengths.max(initial=0) > self.limits.max_seq_length,
+        })  # fmt: skip
         segments = given.get("segment_ids", np.zeros_like(ids))
         for name, values in (("input_ids", ids), ("segment_ids", segments)):
             if values.min(initial=0) < 0:
@@ -332,8 +309,16 @@ class _Words(_Vectors):
             rows = [_shaped([of(one).encode() for one in ids.ravel().tolist()], ids.shape) for ids, _ in best]
             return _filled(rows, b"", object)
 
-        texts = written(lambda one: self.text_of(np.array([one])))
+        texts = written(self._text_of)
         return made.counts | _filled_best(best) | {"pieces": written(self.maker.tokenizer.id_to_piece), "texts": texts}
+
+    def _text_of(self, number: int) -> str:
+        piece, kind = self.maker.tokenizer.id_to_piece(number), self.maker.tokenizer.rules.kind
+        if kind == "bpe":
+            from tokenizers.decoders import ByteLevel
+
+            return ByteLevel().decode([piece])
+        return re.sub(r"\A ", "", piece.replace("▁", " ")) if kind == "sentencepiece" else piece
 
 
 class _Tags(_Heads):

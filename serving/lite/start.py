@@ -14,7 +14,7 @@ from pathlib import Path
 from serving.lite.description import FILE
 from serving.lite.folders import holds_version
 from serving.model_server.flags import LOOPBACK, OPEN_PORTS, OPEN_PORTS_HELP, is_open
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -89,13 +89,13 @@ class LightStartSettings(PortSettings):
 def main(settings: LightStartSettings) -> None:
     """Serves until it is stopped."""
     base = Path(settings.folder)
-    if (base / FILE).is_file():
-        raise UserError(f"--folder={base} is a version of an export; give its parent folder, '{base.resolve().parent}'")
-    if not holds_version(base):
-        raise UserError(
-            f"'{base}' holds no version for this server; on a machine with albert-tf, "
-            "`albert-tf export --engine=litert --inputs=text --model=MODEL --output_dir=FOLDER` writes one"
-        )
+    refuse({
+        f"--folder={base} is a version of an export; give its parent folder, '{base.resolve().parent}'":
+            (base / FILE).is_file(),
+        f"'{base}' holds no version for this server; on a machine with albert-tf, "
+        "`albert-tf export --engine=litert --inputs=text --model=MODEL --output_dir=FOLDER` writes one":
+            not holds_version(base),
+    })  # fmt: skip
     try:
         from serving.model_server import __main__ as model_server
     except ModuleNotFoundError as error:

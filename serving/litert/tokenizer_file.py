@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from serving.lite.description import TokenizerRules
-from serving.lite.tokenizer import LiteTokenizer
+from serving.lite.texts import LiteTokenizer
 from serving.litert.trial_lines import trial_lines
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -17,6 +17,7 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import Blanks
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.bytes.byte_bpe_file import as_tokenizer_json as bpe_json
+from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, character_table
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -62,6 +63,8 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, with_offsets: bool = Fal
 
 
 def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
+    if isinstance(tokenizer, LibraryBPETokenizer):
+        return tokenizer.of_texts
     if isinstance(tokenizer, ByteBPETokenizer):
         rules = tokenizer.rules
         values, reserved = json.loads(bpe_json(rules)), rules.reserved

@@ -116,11 +116,13 @@ def _parse_tensor(alias: str, tensor: TensorProto) -> np.ndarray:
 def _outputs(signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
     aliases: list[str] = []
     for alias in output_filter:
-        if alias not in signature.outputs:
-            raise invalid_argument(f"output tensor alias not found in signature: {alias} "
-                                   f"Outputs expected to be in the set {_names(signature.outputs)}.")  # fmt: skip
-        if alias in aliases:
-            raise invalid_argument(f"duplicate output tensor alias: {alias}")
+        refuse({
+            f"output tensor alias not found in signature: {alias} "
+            f"Outputs expected to be in the set {_names(signature.outputs)}.":
+                alias not in signature.outputs,
+            f"duplicate output tensor alias: {alias}":
+                alias in aliases,
+        }, invalid_argument)  # fmt: skip
         aliases.append(alias)
     return aliases or sorted(signature.outputs)
 

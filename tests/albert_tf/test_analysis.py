@@ -10,8 +10,7 @@ from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.__main__ import CostSettings
 from albert_tf.analysis.__main__ import main as print_costs
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
-from albert_tf.analysis.distances import Distance, layer_distances, write_csv, write_plot
-from albert_tf.analysis.layer_distances import LayerDistancesSettings
+from albert_tf.analysis.layer_distances import Distance, LayerDistancesSettings, layer_distances, write_csv, write_plot
 from albert_tf.analysis.layer_distances import main as measure
 from tests.albert_tf.tiny import batch, small, table
 from tests.refusals import refused

@@ -16,7 +16,7 @@ from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.convert_checkpoint import ConvertSettings, main
 from albert_tf.loading import load as loading
-from albert_tf.loading.conversion import convert
+from albert_tf.loading.load import convert
 from tests.albert_tf.tiny import assert_same_weights, small
 from tests.refusals import refused
 from tfrecords.tokenizers.loading import load_tokenizer

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf.extensions.fixed_point import MEMORY, RIDGE, Solver, implicit, phantom, solve
+from albert_tf.extensions.equilibrium import MEMORY, RIDGE, Solver, implicit, phantom, solve
 from tests.albert_tf.depth_cases import rows_of
 
 pytestmark = pytest.mark.usefixtures("eagerly")

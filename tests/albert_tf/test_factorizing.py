@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.checkpoints.factorizing import factorize_embeddings, word_table
+from albert_tf.checkpoints.resizing import factorize_embeddings, word_table
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
 from tests.albert_tf.depth_cases import small

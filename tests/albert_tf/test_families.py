@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,3 +158,131 @@ def test_an_export_computes_what_the_last_layer_sees_in_its_window(pooling):
         assert_allclose(found, expected["pooled_output"], atol=1e-5)
     states = np.asarray(whole["sequence_output"]), np.asarray(expected["sequence_output"])
     assert_allclose(states[0][mask > 0], states[1][mask > 0], atol=3e-5)
+
+
+# Keys of a file with GPT-2's names, as nomic-embed-text 1.5 has it, of another size.
+OF_GPT2 = dict(
+    model_type="nomic_bert", vocab_size=64, n_embd=16, n_inner=250, n_layer=2, n_head=4, n_positions=8192,
+    activation_function="swiglu", attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0, causal=False, dense_seq_output=True,
+    fused_bias_fc=True, fused_dropout_add_ln=True, initializer_range=0.02, layer_norm_epsilon=1e-12,
+    max_trained_positions=2048, mlp_fc1_bias=False, mlp_fc2_bias=False, qkv_proj_bias=False, pad_vocab_size_multiple=64,
+    parallel_block=False, parallel_block_tied_norm=False, prenorm=False, reorder_and_upcast_attn=False,
+    rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None,
+    rotary_scaling_factor=None, scale_attn_by_inverse_layer_idx=False, scale_attn_weights=True, summary_activation=None,
+    summary_first_dropout=0.0, summary_proj_to_labels=True, summary_type="cls_index", summary_use_proj=True,
+    type_vocab_size=2, use_cache=True, use_flash_attn=True, use_rms_norm=False, use_xentropy=True, bos_token_id=None
+)  # fmt: skip
+
+
+def test_names_of_gpt2_mean_what_transformers_writes_by_its_own(tmp_path):
+    config = AlbertConfig.from_dict(OF_GPT2)
+    save_huggingface(AlbertPretrainer(config, pair_task=None), tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    assert values["intermediate_size"] == 256 and values["rope_parameters"]["rope_theta"] == 1000
+    assert not values.keys() & {"n_embd", "rotary_emb_base"} and AlbertConfig.from_dict(values) == config
+    # Its own program's names of tensors, in a folder with its own configuration.
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors = {name.replace("nomic_bert.", "bert."): value for name, value in tensors.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(OF_GPT2))
+    assert isinstance(load_huggingface(tmp_path), AlbertPretrainer)
+
+
+OTHER_FAMILIES = table("""
+    {"rotary_emb_fraction": 0.5}        | rotary_emb_fraction 0.5 is another architecture
+    {"rotary_emb_fraction": null}       | rotary_emb_fraction
+    {"activation_function": "gelu"}     | activation_function 'gelu' is another architecture
+    {"mlp_fc1_bias": true}              | mlp_fc1_bias True is another architecture
+    {"rotary_scaling_factor": 2}        | rotary_scaling_factor 2 is another architecture
+    {"hidden_act": "gelu"}              | n_embd and hidden_act are of two forms of this file
+    {"hidden_size": 32}                 | another key for hidden_size disagree
+    {"num_experts": 8}                  | num_experts 8 is another architecture
+    {"prenorm": true}                   | prenorm True is another architecture
+""")
+
+
+@pytest.mark.parametrize("values, message", OTHER_FAMILIES)
+def test_other_models_of_nomics_type_are_refused_by_the_key(values, message):
+    with refused(message):
+        AlbertConfig.from_dict(OF_GPT2 | json.loads(values))
+
+
+ROTARY = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4)
+NTK = {"rope_theta": 20000, "rope_scaling": {"type": "ntk", "factor": 8.0}}
+
+
+def test_the_positions_of_gte_are_those_of_its_own_code():
+    config = AlbertConfig.from_dict(ROTARY | NTK | {"model_type": "new", "position_embedding_type": "rope"})
+    assert (config.rotary_theta, config.type_vocab_size) == (160000, 1)
+    assert config.rotary_factor == pytest.approx(8**0.5)
+    assert AlbertConfig.from_dict(ROTARY | {"model_type": "gte"}).rotary_theta == 160000
+    for own, message in [
+        ({"rope_theta": None}, "rotary positions .*ntk.* are another architecture"),
+        ({"rope_theta": None, "rope_scaling": None}, "rotary_theta must be a number"),
+        ({"logn_attention_scale": True}, "logn_attention_scale True is another architecture"),
+        ({"layer_norm_type": "rms_norm"}, "layer_norm_type 'rms_norm' is another architecture"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rotary positions .*yarn.* are another architecture"),
+        ({"partial_rotary_factor": 0.5}, "rotary positions .*partial_rotary_factor"),
+        ({"head_dim": 8}, "head_dim 8 is another architecture"),
+    ]:
+        with refused(message):
+            AlbertConfig.from_dict(ROTARY | NTK | {"model_type": "new"} | own)
+
+
+def test_heads_that_are_copies_are_written_once_and_others_all(tmp_path):
+    model = AlbertClassifier(AlbertConfig.from_dict(ROTARY | {"model_type": "eurobert"}), 3)
+    save_huggingface(model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["num_key_value_heads"] == 4
+    for half in model.encoder.halves_of("attention"):
+        for layer in (half.key, half.value):
+            heads = np.asarray(layer.kernel).reshape(16, 2, 2, 4)
+            layer.kernel.assign(np.repeat(heads[:, :, :1], 2, axis=2).reshape(16, 16))
+    save_huggingface(model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["num_key_value_heads"] == 2
+    assert load_file(tmp_path / "model.safetensors")["model.layers.0.self_attn.k_proj.weight"].shape == (8, 16)
+    assert_array_equal(load_huggingface(tmp_path)(batch()), model(batch()))
+    for own, message in [
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3 is no divisor of num_attention_heads 4"),
+        ({"mlp_bias": True}, "mlp_bias True with attention_bias False is another architecture"),
+        ({"classifier_pooling": "max"}, "classifier_pooling 'max' is none of bos, mean, late"),
+    ]:
+        with refused(message):
+            AlbertConfig.from_dict(ROTARY | {"model_type": "eurobert"} | own)
+
+
+# Published models of ModernBERT's form, by the keys in which they differ (theta, window, activation, tokens).
+KIN = {
+    "ettin": dict(global_rope_theta=160000.0, local_rope_theta=160000.0, classifier_pooling="mean", cls_token_id=3),
+    "mmbert": dict(rope_parameters={kind: {"rope_theta": 160000.0, "rope_type": "default"} for kind in BASES}),
+    "granite_multilingual": dict(global_rope_theta=150000.0, local_rope_theta=160000.0, hidden_activation="silu"),
+    "granite_english": dict(global_rope_theta=80000.0, local_rope_theta=10000.0, torch_dtype="bfloat16"),
+    "gte_modernbert": dict(global_rope_theta=160000.0, local_rope_theta=10000.0, torch_dtype="float16"),
+    "modernbert_embed": dict(reference_compile=False, sparse_prediction=False, position_embedding_type="absolute"),
+}
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_models_of_modernberts_form_load_export_and_are_written(name, tmp_path):
+    changes = {"norm_bias": False, "mlp_dropout": 0.0, "local_attention": 8, "layer_norm_eps": 1e-5} | KIN[name]
+    (tmp_path / "config.json").write_text(json.dumps(MODERN | changes))
+    encoder = AlbertEncoder(AlbertConfig.from_json(tmp_path / "config.json"), pooler=False)
+    save_huggingface(encoder, tmp_path / "written")
+    again = load_huggingface(tmp_path / "written")
+    assert again.config == encoder.config
+    ids = np.random.default_rng(0).integers(5, 40, (1, 30)).astype("int32")
+    exported = tf.function(make_encoder(again), autograph=False)(ids, lengths=np.array([30], "int32"))
+    assert_allclose(exported["sequence_output"], encoder(ids)["sequence_output"], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["nomicbert", "gte_classifier", "eurobert_classifier"])
+def test_exports_of_new_families_compute_what_the_model_does(name):
+    folder = Path(__file__).parent / "gold" / "huggingface" / name
+    encoder, features = load_huggingface(folder).encoder, dict(np.load(folder / "inputs.npz"))
+    outputs, mask = encoder(features), features["input_mask"]
+    made = tf.function(make_encoder(encoder), autograph=False)
+    segments = features.get("segment_ids")
+    found = made(features["input_ids"], mask.sum(axis=1), None if segments is None else segments.astype("int32"))
+    for key in found:
+        chosen = mask > 0 if found[key].ndim == 3 else ...
+        assert_allclose(np.asarray(found[key])[chosen], np.asarray(outputs[key])[chosen], atol=1e-5)
+    assert ("pooled_output" in found) == (encoder.pooler is not None)

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 from albert_tf.config import read_config
 from albert_tf.loading import hub
 from albert_tf.loading import load as loading
-from albert_tf.loading.conversion import convert
 from albert_tf.loading.hub import check_model, find_model
+from albert_tf.loading.load import convert
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
 from tests.albert_tf.test_loading import PIECES, write_modules, written

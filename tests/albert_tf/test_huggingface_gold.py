@@ -24,6 +24,8 @@ GOLD = Path(__file__).parent / "gold" / "huggingface"
 KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}
 KINDS |= {"roberta_classifier": AlbertClassifier, "mpnet": AlbertPretrainer, "mpnet_classifier": AlbertClassifier}
 KINDS |= {"modernbert": AlbertPretrainer, "modernbert_classifier": AlbertClassifier}
+KINDS |= {"nomicbert": AlbertPretrainer, "gte_classifier": AlbertClassifier}
+KINDS |= {"eurobert": AlbertPretrainer, "eurobert_classifier": AlbertClassifier}
 KINDS |= {"distilbert_classifier": AlbertClassifier, "electra": AlbertPretrainer}
 WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
@@ -68,7 +70,7 @@ def check_way_back(model, folder, path):
     else:
         written, theirs = (load_file(one / "model.safetensors") for one in (path, folder))
         # transformers reads the decoder's own bias alone.
-        unread = written.keys() & {"lm_head.bias"}
+        unread = written.keys() & {"lm_head.bias", "cls.predictions.bias"}
         assert written.keys() == theirs.keys()
         assert all((written[name] == theirs[name]).all() for name in written.keys() - unread)
     again = load_huggingface(path)
@@ -88,7 +90,7 @@ def test_whole_reference(case, shared):
     check(shared / "gold" / "huggingface" / case)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("folders")
 @pytest.mark.parametrize("name", make.HEADS)
 def test_every_head_against_transformers(name, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -102,18 +104,34 @@ def test_every_head_against_transformers(name, tmp_path):
     assert not found["missing_keys"] and not found["unexpected_keys"] and not found["mismatched_keys"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("folders")
 @pytest.mark.parametrize("length, pads_left", [(600, False), (600, True), (3000, False), (3000, True)])
 def test_rows_far_beyond_the_window_padded_on_either_side_against_transformers(length, pads_left, tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    """States have values to 4; at 3,000 tokens one number in float32 is up to 1.4e-5 from float64 here, 3e-5 there.
+
+    So both cannot agree to 1e-5: with another kernel of its own (sdpa) transformers differs from itself by 5e-5. Angles
+    are the same here and there to the bit of their frequencies; they are rounded to float32 in all three.
+    """
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     make.make(tmp_path, "modernbert_model", seed=2, length=length, pads_left=pads_left)
     features, gold = dict(np.load(tmp_path / "inputs.npz")), np.load(tmp_path / "outputs.npz")["last_hidden_state"]
     tokens = features["input_mask"] > 0
     states = np.asarray(load_huggingface(tmp_path)(features)["sequence_output"])
-    # States have values to 4.
-    assert_allclose(states[tokens], gold[tokens], atol=3e-5, rtol=0)
-    assert np.abs(states - gold)[tokens].mean() < 2e-6
+    options = {"dtype": torch.float64, "attn_implementation": "eager"}
+    model = transformers.ModernBertModel.from_pretrained(tmp_path, **options).eval()
+    exact = np.zeros(states.shape)
+    for row, ids, mask in zip(exact, features["input_ids"], tokens):
+        # Alone: in float64 its rows of padding are NaN, and reach others.
+        (places,) = np.nonzero(mask)
+        asked = {"input_ids": ids[None, places], "position_ids": places[None]}
+        with torch.no_grad():
+            answer = model(**{name: torch.tensor(value).long() for name, value in asked.items()})
+        row[places] = answer.last_hidden_state[0].numpy()
+    ours, theirs = (np.abs(one - exact)[tokens] for one in (states, gold))
+    assert ours.max() < 2e-5 and ours.mean() < 5e-7
+    assert ours.mean() < theirs.mean()
+    assert_allclose(states[tokens], gold[tokens], atol=4e-5, rtol=0)
 
 
 def changed(case, folder, rename=lambda name: name, **changes):

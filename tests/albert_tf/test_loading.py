@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.loading import load as loading
-from albert_tf.loading.conversion import convert
+from albert_tf.loading.load import convert
 from tests.albert_tf.tiny import assert_same_weights, small
 from tests.refusals import refused
 from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters

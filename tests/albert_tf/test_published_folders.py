@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertRegressor
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertRegressor
 from albert_tf.checkpoints import formats, save_huggingface
-from albert_tf.loading.conversion import convert
+from albert_tf.loading.load import convert
 from serving.client.tasks import raw_scores
 from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.tiny import small, table
@@ -42,6 +42,7 @@ def write(folder, files):
 encoder = functools.cache(lambda: AlbertEncoder(CONFIG))
 classifier = functools.cache(lambda classes: AlbertClassifier(CONFIG, classes))
 regressor = functools.cache(lambda: AlbertRegressor(CONFIG))
+words = functools.cache(lambda: AlbertPretrainer(CONFIG, pair_task=None))
 
 
 @functools.cache
@@ -61,13 +62,13 @@ def published(folder, model, **files):
     return write(folder, {"tokenizer_config.json": {"do_lower_case": True}} | files)
 
 
-def embedder(folder, *modules, **files):
+def embedder(folder, *modules, model=None, **files):
     """A folder as sentence-transformers writes it: files of the modules behind the transformer by their names."""
     listed = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
     for number, (kind, values) in enumerate(modules, 1):
         listed.append({"path": f"{number}_{kind}", "type": f"sentence_transformers.models.{kind}"})
         files[f"{number}_{kind}/config.json"] = values
-    return published(folder, encoder(), **{"modules.json": listed} | files)
+    return published(folder, model or encoder(), **{"modules.json": listed} | files)
 
 
 def states(loaded, text):
@@ -113,6 +114,39 @@ def test_vectors_are_pooled_as_the_folder_says(tmp_path, pooling, names):
     texts = ["a b c", "d e a h b"]
     expected = [np.concatenate([POOLED[name](states(loaded, text)) for name in names.split()]) for text in texts]
     assert_allclose(loaded.predict(texts), expected, atol=2e-6)
+
+
+SPARSE = {
+    ("max", "relu"): lambda logits: np.log1p(np.maximum(logits, 0)).max(0),
+    ("sum", "relu"): lambda logits: np.log1p(np.maximum(logits, 0)).sum(0),
+    ("max", "log1p_relu"): lambda logits: np.log1p(np.log1p(np.maximum(logits, 0))).max(0),
+    ("sum", "log1p_relu"): lambda logits: np.log1p(np.log1p(np.maximum(logits, 0))).sum(0),
+}
+
+
+@pytest.mark.parametrize("strategy, activation", SPARSE)
+def test_words_are_weighed_as_a_splade_folder_says(tmp_path, strategy, activation):
+    pooling = {"pooling_strategy": strategy, "activation_function": activation, "embedding_dimension": None}
+    files = {
+        "config_sentence_transformers.json": {"model_type": "SparseEncoder", "similarity_fn_name": None},
+        "sentence_bert_config.json": {"transformer_task": "fill-mask"},
+    }
+    loaded = albert_tf.load(embedder(tmp_path / "st", ("SpladePooling", pooling), model=words(), **files))
+    texts = ["a b c", "d e a h b"]
+    rows = [words()(loaded.preprocessor()([text])) for text in texts]
+    logits = [row["masked_lm_logits"].numpy()[0, : len(text.split()) + 2] for row, text in zip(rows, texts)]
+    expected = [SPARSE[strategy, activation](row) for row in logits]
+    assert np.count_nonzero(expected) > 10
+    assert_allclose(loaded.predict(texts), expected, atol=2e-6)
+    assert loaded.similarity(*texts) == pytest.approx(float(np.dot(*expected)), rel=1e-5)
+    loaded.save(tmp_path / "saved")
+    assert_allclose(albert_tf.load(tmp_path / "saved").predict(texts), expected, atol=2e-6)
+    assert_allclose(served(loaded, text=texts[1])["embedding"][0], expected[1], atol=2e-6)
+
+
+def test_an_encoder_is_read_from_a_folder_with_a_head_for_words(tmp_path):
+    loaded = albert_tf.load(embedder(tmp_path, ("Pooling", {"pooling_mode": "cls"}), ("Normalize", {}), model=words()))
+    assert loaded.model.pooling == "cls" and loaded.model.normalize
 
 
 def test_dense_layers_follow_in_training_files_and_exports(tmp_path):
@@ -293,6 +327,7 @@ MODULES = table(r"""
     [["Pooling", {}]]   | {"config.json": {"model_type": ["bert"]}}  | model_type \['bert'\] is not
     [["Pooling", {}]]   | {"sentence_bert_config.json": {"query_length": 9}} | query_length 9 is not
     [["Pooling", {}]]   | {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}} | model_type 'SparseEncoder'
+    [["SpladePooling", {}]] | {} | has a SpladePooling, and the model no head for masked words
     [["Pooling", {}]]   | {"config_sentence_transformers.json": {"default_prompt_name": "x"}} | 'x' is none of its prompts
     [["Pooling", {"include_prompt": false}]] | {"config_sentence_transformers.json": {"prompts": {"q": "a"}, "default_prompt_name": "q"}} | 1_Pooling/config.json': include_prompt false
 """)  # noqa: E501

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from albert_tf.checkpoints import formats, save_huggingface
-from albert_tf.checkpoints.factorizing import factorize_embeddings
+from albert_tf.checkpoints.resizing import factorize_embeddings
 from albert_tf.checkpoints.variables import encoder_of
 from tests.albert_tf.tiny import (
     KINDS,

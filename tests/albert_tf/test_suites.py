@@ -191,7 +191,6 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
     report = json.loads((place / "embeddings.json").read_text())
     value = report["sets"]["mine"]["figures"]["STS"]["spearman"]
     assert f"mine  STS   spearman  {100 * value:9.2f}" in capsys.readouterr().out.replace("times 100", "")
-    assert (place / "embeddings.png").stat().st_size > 5000
     monkeypatch.setattr("albert_tf.suites.run.measure", None)
     run_evaluation.main(settings)
     assert json.loads((place / "embeddings.json").read_text()) == report

@@ -5,7 +5,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertPretrainer
 from albert_tf.checkpoints.resizing import keep_pieces
-from albert_tf.permutation.pretrainer import XlnetPretrainer
+from albert_tf.models.permutation import XlnetPretrainer
 from tests.albert_tf.tiny import randomise, small, values_of
 from tests.refusals import refused
 

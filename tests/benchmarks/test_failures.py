@@ -1,31 +1,11 @@
 """A benchmark says first what it cannot do, compares the same rows, and does not take old figures for new."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from benchmarks import inference, inference_accuracy
 from benchmarks.latency import __main__ as latency
 from serving.benchmark.report import environment
 from tests.refusals import refused
 from tfrecords.base import files
-
-
-def fails(*_, **__):
-    raise AssertionError("this is not asked")
-
-
-@pytest.mark.parametrize(
-    "has_data, message", [(False, "has no folder spm"), (True, "--early_exit_model=a has no exit heads")]
-)
-def test_an_early_exit_model_is_looked_at_first(monkeypatch, tmp_path, has_data, message):
-    if has_data:
-        (tmp_path / "spm").mkdir()
-    monkeypatch.setattr(inference_accuracy, "load", lambda folder: SimpleNamespace(model=None))
-    monkeypatch.setattr(inference, "make_random_encoder", fails)
-    given = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path), "early_exit_model": "a"}
-    with refused(message):
-        inference.benchmark(inference.InferenceBenchmarkSettings(**given))
 
 
 @pytest.fixture

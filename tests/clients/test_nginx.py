@@ -82,27 +82,16 @@ def test_every_route_is_answered_under_the_prefix(proxied, prefix, end):
         route.path: proxied.post(prefix + (route.path.rstrip("/") + end or "/"), json=route.example) for route in ROUTES
     }
     unknown = {path: answer.text for path, answer in answers.items() if answer.status_code != 200}
-    assert unknown.keys() <= {"/decode"} and not any("no such route" in text for text in unknown.values())
+    assert not any("no such route" in text for text in unknown.values())
 
 
 @EACH_PREFIX
-@pytest.mark.parametrize("path", ["/", "/health", "/health/live", "/v1/models", "/info", "/openapi.json", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/health", "/health/live", "/v1/models", "/info", "/openapi.json"])
 def test_head_is_answered_as_get_and_nothing_is_redirected(proxied, prefix, path):
     got, asked = proxied.get(prefix + path), proxied.head(prefix + path)
     assert got.status_code == asked.status_code == 200 and asked.content == b""
     assert asked.headers["content-type"] == got.headers["content-type"]
     assert proxied.get(prefix + path.rstrip("/") + "/").status_code == 200
-
-
-@EACH_PREFIX
-@pytest.mark.parametrize("page", ["/docs", "/docs/"])
-def test_the_links_of_the_description_lead_to_what_is_there(proxied, prefix, page):
-    address = proxied.base_url.copy_with(path=prefix + page)
-    links = re.findall(r'href="([^"]+)"', proxied.get(address).text)
-    assert links
-    for link in links:
-        found = proxied.get(address.join(link))
-        assert found.status_code == 200 and found.url.path.startswith(prefix), link
 
 
 @pytest.mark.parametrize("address", ["/models", "/models/", "/models/old/", "/bare", "/bare/"])

@@ -30,16 +30,6 @@ def test_a_killed_gateway_answers_again_at_once(stage):
         counts.wait_for_more(20, "the gateway answers again")
 
 
-def test_scoring_killed_three_times_writes_the_bytes_of_a_whole_job(stage):
-    output = stage.folder / "killed"
-    with stage.scoring(output) as server:
-        for _ in range(3):
-            process = stage.score(server, output)
-            _wait_for_part(process, output)
-            assert process.runs, "it ended before it was killed"
-            process.end(signal.SIGKILL)
-
-
 def _wait_for_part(process, output):
     """Waits until scoring has written another part, or has ended."""
 

@@ -4,13 +4,11 @@ import argparse
 import socket
 import sys
 from pathlib import Path
-from pydoc_data.topics import topics as help_topics
 
 import pytest
 
 from scripts import quickstart
 from tests.refusals import refused
-from tfrecords.corpus import read_documents
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,44 +17,6 @@ def arguments(folder, corpus="", **changes):
     return argparse.Namespace(
         output_dir=folder, corpus=str(corpus), **{"vocab_size": 9, "steps": 9, "seconds": 1} | changes
     )
-
-
-@pytest.fixture
-def listed(monkeypatch, tmp_path):
-    """listed(*arguments): the commands of the stages, none of them run."""
-    monkeypatch.setattr(quickstart.subprocess, "run", lambda command, check: None)
-
-    def run(**changes):
-        given = arguments(tmp_path / "out", **changes)
-        stages = quickstart.Stages(tmp_path / "out")
-        quickstart.train_and_export(given, quickstart.start_folder(given), stages)
-        return [shown.split(" -m ")[1].split() for shown in stages.commands]
-
-    return run
-
-
-def test_the_stages_are_those_of_the_documented_road(listed):
-    modules = [module for module, *_ in listed()]
-    shown = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide/pretrain.md"))
-    assert modules == [
-        "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "albert_tf.run_pretraining",
-        "albert_tf.run_evaluation", "serving.export", "serving.export", "serving.export"
-    ]  # fmt: skip
-    assert all(f"python -m {module} " in shown for module in modules)
-
-
-def test_without_a_corpus_it_is_pythons_help(listed, tmp_path):
-    assert f"--input={tmp_path}/out/corpus.txt" in listed()[0]
-    documents = list(read_documents(str(tmp_path / "out" / "corpus.txt")))
-    assert len(documents) == len(help_topics) and max(len(line) for lines in documents for line in lines) > 200
-
-
-def test_one_document_is_cut_without_losing_a_sentence(tmp_path):
-    sentences = [f"This is sentence number {number}." for number in range(53)]
-    (tmp_path / "whole.txt").write_text(" ".join(sentences))
-    parts = list(read_documents(quickstart.start_folder(arguments(tmp_path / "out", tmp_path / "whole.txt"))))
-    assert [len(part) for part in parts] == [25, 25, 3]
-    assert [line for part in parts for line in part] == sentences
 
 
 @pytest.mark.parametrize("change", ["steps", "text", "file of the user"])

@@ -23,6 +23,7 @@ from albert_tf import (
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.sparse_embedder import AlbertSparseEmbedder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tests.tfrecords.tokenizers.twins import wordpiece
@@ -61,6 +62,7 @@ HEADS = {
     "token classifier": lambda encoder: AlbertTokenClassifier(encoder, num_classes=4),
     "embedder": AlbertSentenceEmbedder,
     "cls embedder": lambda encoder: AlbertSentenceEmbedder(encoder, pooling="cls", normalize=False),
+    "sparse embedder": AlbertSparseEmbedder,
     "encoder": lambda encoder: encoder,
     "pretrainer": AlbertPretrainer,
     "words alone": lambda encoder: AlbertPretrainer(encoder, pair_task=None),

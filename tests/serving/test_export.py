@@ -27,8 +27,8 @@ from tfrecords.base.errors import UserError
 
 @pytest.fixture(scope="session")
 def models(exported):
-    """Folders with a classifier and with a regressor, their vocabulary and task; made before `saved` stands in."""
-    return [str(exported(name).parents[1]) for name in ("ids", "regressor")]
+    """Folders with classifiers, with exits and without, their vocabulary and task; made before `saved` stands in."""
+    return [str(exported(name).parents[1]) for name in ("ids", "int8")]
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ KINDS = {
 }
 HEADS = (
     "classifier", "regressor", "token classifier", "spans", "joint spans", "multiple choice", "embedder",
-    "cls embedder", "encoder", "pretrainer", "words alone"
+    "cls embedder", "sparse embedder", "encoder", "pretrainer", "words alone"
 )  # fmt: skip
 QUICK = {
     ("regressor", "BERT", "int8"), ("joint spans", "ALBERT", "float32"), ("pretrainer", "RoBERTa", "float32"),

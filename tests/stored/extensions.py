@@ -1,14 +1,9 @@
-"""Wrote `extensions.tar.xz` and `extensions.npz` next to it: `PYTHONPATH=. python tests/stored/extensions.py`.
+"""What `extensions.tar.xz` and `extensions.npz` next to it hold: a tiny model of every extension, XLNet and RoBERTa.
 
-They hold a tiny model of every extension, of XLNet and of RoBERTa, exports and folders in HuggingFace's form, as the
-commit before the encoder was restructured wrote them. `tests/test_stored.py` says that all of it still loads and
-answers as then. Run it again only to add what is not there: what a user has on disk does not change.
+Exports and folders in HuggingFace's form, as the commit before the encoder was restructured wrote them; the script
+that did stands in commit 7779acce. `tests/test_stored.py` says that all of it still loads and answers as then.
 """
 
-import io
-import sys
-import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,6 @@ import numpy as np
 
 from tests.stored import make
 
-HERE = Path(__file__).parent
 SIZES = dict(
     vocab_size=24, embedding_size=4, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
     max_position_embeddings=16,
@@ -94,60 +88,3 @@ def signature_answers(version: Path) -> dict[str, np.ndarray]:
     inputs = {key: tf.cast(given.get(key, np.full(3, 2.0)), spec.dtype) for key, spec in specs.items()}
     found = {key: value.numpy() for key, value in function(**inputs).items()}
     return {key: value.astype("S") if value.dtype == object else value for key, value in found.items()}
-
-
-def models() -> dict[str, keras.Model]:
-    """Makes every model, with weights far from those that it begins with."""
-    import albert_tf
-
-    def encoder(fields: dict) -> albert_tf.AlbertEncoder:
-        return albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**SIZES | fields), seed=1)
-
-    found: dict[str, keras.Model] = {name: encoder(fields) for name, fields in ENCODERS.items()}
-    found["xlnet"] = albert_tf.XlnetPretrainer(encoder(XLNET))
-    found["xlnet_classifier"] = albert_tf.AlbertClassifier(encoder(XLNET | {"memory_length": 0}), 2)
-    found["roberta"] = albert_tf.AlbertPretrainer(encoder(ROBERTA), pair_task=None)
-    found["roberta_classifier"] = albert_tf.AlbertClassifier(encoder(ROBERTA), 2)
-    found["modernbert"] = encoder(MODERNBERT)
-    found["modernbert_words"] = albert_tf.AlbertPretrainer(encoder(MODERNBERT), pair_task=None)
-    random = np.random.default_rng(6)
-    for model in found.values():
-        for weight in model.weights:
-            if "float" in weight.dtype:
-                start = keras.ops.convert_to_numpy(weight) if weight.name in ("gamma", "scale") else 0
-                weight.assign(start + random.normal(scale=0.3, size=weight.shape))
-    return found
-
-
-def main() -> None:
-    """Writes both files."""
-    from albert_tf.checkpoints import load_huggingface, save_huggingface
-    from serving.export import ExportSettings, export
-
-    answers = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "extensions"
-        folder.mkdir()
-        made = models()
-        for name, model in made.items():
-            model.save(folder / f"{name}.keras")
-            answers |= {f"{name}/{key}": value for key, value in answers_of(model, name).items()}
-        for name in FOLDERS:
-            save_huggingface(made[name], folder / f"{name}_huggingface")
-            found = answers_of(load_huggingface(folder / f"{name}_huggingface"), name)
-            answers |= {f"{name}_huggingface/{key}": value for key, value in found.items()}
-        for name in EXPORTED:
-            settings = ExportSettings(str(folder / f"{name}.keras"), f"{scratch}/{name}", warm_up_lengths="")
-            version = export(settings)
-            version.rename(folder / f"{name}_export")
-            found = signature_answers(folder / f"{name}_export")
-            answers |= {f"{name}_export/{key}": value for key, value in found.items()}
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
-            archive.add(folder, "extensions")
-    (HERE / "extensions.tar.xz").write_bytes(buffer.getvalue())
-    np.savez_compressed(HERE / "extensions.npz", **answers)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

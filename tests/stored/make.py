@@ -1,22 +1,14 @@
-"""Wrote the files beside it: `PYTHONPATH=. python tests/stored/make.py`.
+"""How the files beside it were made: their heads, requests and settings; `tests/test_stored.py` reads all of it.
 
-They hold what users have on their disks; `tests/test_stored.py` says that all of it still loads, and that the code of
-today makes the same. Run again only to add a file that is not there. Commit feed0b7 wrote the models, the exports and
-the curves of fine-tuning.
+They hold what users have on their disks, and do not change. Commit feed0b7 wrote the models, the exports and the curves
+of fine-tuning; the scripts that wrote them stand in commit 7779acce.
 """
 
-import json
-import random
-import shutil
-import string
-import sys
-import tempfile
 from pathlib import Path
 
 import keras
 import numpy as np
 
-HERE = Path(__file__).parent
 WORDS = "the a of in who what where paris france capital is river runs film fine dull cat sat mat two thousand"
 SIZES = dict(
     vocab_size=104, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
@@ -39,22 +31,10 @@ TASKS = {
 }
 
 
-def heads() -> dict:
-    import albert_tf
-    from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertRegressor, AlbertSentenceEmbedder
-
-    return {
-        "classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3),
-        "exiting classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=True),
-        "regressor": AlbertRegressor,
-        "spans": lambda encoder: albert_tf.AlbertSpanPredictor(encoder, start_top=16, end_top=2),
-        "joint spans": lambda encoder: albert_tf.AlbertSpanPredictor(encoder, joint=True, start_top=16, end_top=2),
-        "multiple choice": albert_tf.AlbertMultipleChoice,
-        "token classifier": lambda encoder: albert_tf.AlbertTokenClassifier(encoder, num_classes=4),
-        "embedder": AlbertSentenceEmbedder,
-        "encoder": lambda encoder: encoder,
-        "pretrainer": AlbertPretrainer,
-    }
+HEADS = (
+    "classifier", "exiting classifier", "regressor", "spans", "joint spans", "multiple choice", "token classifier",
+    "embedder", "encoder", "pretrainer"
+)  # fmt: skip
 
 
 def features(lengths=(12, 7, 3), vocab_size: int = SIZES["vocab_size"]) -> dict[str, np.ndarray]:
@@ -86,33 +66,10 @@ def answers_of(model, head: str) -> dict[str, np.ndarray]:
     return arrays_of(model(inputs_of(head), training=False))
 
 
-def tokenizer_text() -> str:
-    letters = [*string.ascii_lowercase, *string.digits, *",.?"]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters, *(f"##{one}" for one in letters)]
-    assert len(pieces) == SIZES["vocab_size"]
-    return "\n".join(pieces) + "\n"
-
-
 def request_of(head: str) -> dict:
     if head == "regressor":
         return {"first": TEXTS, "second": SECOND}
     return REQUESTS.get(head, {"text": TEXTS})
-
-
-def corpus() -> str:
-    generator = random.Random(5)
-    sentences = lambda: " ".join(generator.choices(WORDS.split(), k=generator.randint(4, 12))) + "."  # noqa: E731
-    documents = ["\n".join(sentences() for _ in range(generator.randint(3, 9))) for _ in range(60)]
-    return "\n\n".join(documents) + "\n"
-
-
-def table() -> str:
-    generator = random.Random(6)
-    rows = ["text\tlabel"]
-    for _ in range(48):
-        words = generator.choices(WORDS.split(), k=generator.randint(3, 9))
-        rows.append(f"{' '.join(words)}\t{'good' if 'fine' in words or 'paris' in words else 'bad'}")
-    return "\n".join(rows) + "\n"
 
 
 def call_saved_model(folder: Path, **inputs) -> dict[str, np.ndarray]:
@@ -176,67 +133,3 @@ def history(run: Path) -> list[dict]:
     with open(run / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     return [{key: row[key] for key in row if not any(word in key for word in unsteady)} for row in rows]
-
-
-def curves(folder: Path, scratch: Path) -> dict[str, list[dict]]:
-    from albert_tf.training.finetuning import finetune
-    from albert_tf.training.pretraining import pretrain
-
-    found = {}
-    for name, changes in PRETRAININGS.items():
-        found[f"pretraining: {name}"] = history(pretrain(pretraining_settings(folder, scratch / name, **changes)))
-    for name, changes in FINETUNINGS.items():
-        found[f"finetuning: {name}"] = history(finetune(finetuning_settings(folder, scratch / f"f {name}", **changes)))
-    return found
-
-
-def make_records_and_curves() -> None:
-    import subprocess
-
-    (HERE / "corpus.txt").write_text(corpus())
-    (HERE / "table").mkdir(exist_ok=True)
-    for split in ("train", "dev"):
-        (HERE / "table" / f"{split}.tsv").write_text(table())
-    for masking in ("dynamic", "static"):
-        subprocess.run([sys.executable, "-m", *build_arguments(HERE, HERE / masking, masking)], check=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        (HERE / "curves.json").write_text(json.dumps(curves(HERE, Path(scratch)), indent=1) + "\n")
-
-
-def make_models() -> None:
-    from albert_tf import AlbertConfig, AlbertEncoder
-    from serving.export import ExportSettings, export
-
-    (HERE / "vocab.txt").write_text(tokenizer_text())
-    config = AlbertConfig(**SIZES)
-    config.to_json(HERE / "config.json")
-    answers, served = {}, {}
-    for head, make in heads().items():
-        keras.utils.set_random_seed(len(head))
-        model = make(AlbertEncoder(config))
-        answers_of(model, head)
-        for variable in model.trainable_variables:
-            if variable.name in ("bias", "output_bias", "beta"):
-                variable.assign(keras.random.normal(variable.shape, stddev=0.3))
-        name = head.replace(" ", "_")
-        model.save(HERE / f"{name}.keras")
-        answers |= {f"{name}/{key}": value for key, value in answers_of(model, head).items()}
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch)
-            shutil.copy(HERE / f"{name}.keras", folder / "model.keras")
-            shutil.copy(HERE / "vocab.txt", folder)
-            if head in TASKS:
-                (folder / "task.json").write_text(json.dumps(TASKS[head]))
-            version = export(ExportSettings(str(folder), str(folder / "out"), inputs="text", warm_up_lengths=""))
-            found = call_saved_model(version, **request_of(head))
-            served |= {f"{name}/{key}": value for key, value in found.items()}
-            shutil.make_archive(str(HERE / f"{name}_export"), "xztar", version)
-    np.savez_compressed(HERE / "answers.npz", **answers)
-    np.savez_compressed(
-        HERE / "served.npz", **{k: v.astype("S") if v.dtype == object else v for k, v in served.items()}
-    )
-
-
-if __name__ == "__main__":
-    make_models()
-    make_records_and_curves()

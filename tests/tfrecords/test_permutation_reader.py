@@ -161,12 +161,11 @@ def test_evaluation_is_one_pass_and_always_the_same(folder):
     assert int(read_permutations(str(folder), 8, False).cardinality()) == len(first)
 
 
-@pytest.mark.parametrize("perm_size", [0, 8])
-def test_orders_are_uniform_and_permute_so_many_tokens(folder, perm_size):
+def test_orders_are_uniform_and_permute_so_many_tokens(folder):
     """Of two masked tokens of a stretch, each is as likely the earlier; those of earlier stretches come before."""
-    size = perm_size or 32
+    size = 32
     earlier, pairs = 0, 0
-    for batch in batches(folder, 30, batch_size=32, perm_size=perm_size):
+    for batch in batches(folder, 30, batch_size=32):
         for row in range(32):
             places = batch["masked_lm_positions"][row][batch["masked_lm_weights"][row] > 0]
             for one, other in itertools.combinations(places.tolist(), 2):
@@ -194,7 +193,6 @@ def test_without_a_reused_part(build):
     [
         ({"batch_size": 6}, "a batch of 6 rows must be a multiple of the 4 streams"),
         ({"batch_size": 4, "parts": 4}, "4 devices or parts of a step cannot share a batch of 4"),
-        ({"perm_size": 5}, "--perm_size=5 must divide"),
         ({"batch_size": 400_000}, "too few for a batch of 400000"),
         ({"expected": {"max_seq_length": 512}}, "needed is 512"),
         ({"patterns": {}}, "are of masked words"),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tfrecords.answers.spans import IMPOSSIBLE, Answers
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import refuse
 
 _TOP = 5
 # How vectors are compared, by sentence-transformers' names (its util/similarity.py): first [n, d], second [m, d].
@@ -32,10 +32,12 @@ _SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the similarities of n and m vectors by the measure `name`: float32 [n, m]."""
-    if name not in _SIMILARITIES:
-        raise UserError(f"similarity '{name}' is not known; known are {', '.join(_SIMILARITIES)}")
-    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
-        raise UserError(f"vectors of shape {first.shape} and {second.shape} cannot be compared; give [n, dimensions]")
+    refuse({
+        f"similarity '{name}' is not known; known are {', '.join(_SIMILARITIES)}":
+            name not in _SIMILARITIES,
+        f"vectors of shape {first.shape} and {second.shape} cannot be compared; give [n, dimensions]":
+            first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1],
+    })  # fmt: skip
     return _SIMILARITIES[name](first, second)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -24,10 +24,12 @@ def items(texts: Any, name: str, of: str = "strings") -> list[Any]:
     if is_one(texts):
         raise UserError(f"{name} is one string; give a list of {of}" + (f": [{texts!r}]" if of == "strings" else ""))
     kind = type(texts).__name__
-    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
-        raise UserError(f"{name} is a {kind}, a table; give one of its columns, such as table['text']")
-    if isinstance(texts, (dict, set, frozenset)):
-        raise UserError(f"{name} is a {kind}; give a list of {of}")
+    refuse({
+        f"{name} is a {kind}, a table; give one of its columns, such as table['text']":
+            hasattr(texts, "columns") or hasattr(texts, "column_names"),
+        f"{name} is a {kind}; give a list of {of}":
+            isinstance(texts, (dict, set, frozenset)),
+    })  # fmt: skip
     for method in ("to_pylist", "numpy"):
         if hasattr(texts, method):
             texts = getattr(texts, method)()

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.settings import setting
 from tfrecords.corpus.settings import TextField
 from tfrecords.examples import segments
@@ -129,13 +129,13 @@ class BuildSettings(TextField):
         self._fill_in("pair_task", "sop")
         self._fill_in("max_ngram", 3)
         self._fill_in("whole_words", True)
-        if not self.is_pair and self.pair_task != "none":
-            raise UserError(f"--input_format={self.input_format} has one segment; set --pair_task=none with it")
-        if self.line_documents and self.pair_task != "none" and not self.split_sentences:
-            raise UserError(
-                f"--line_documents leaves no two sentences for --pair_task={self.pair_task}; add --split_sentences, or "
-                "set --pair_task=none"
-            )
+        refuse({
+            f"--input_format={self.input_format} has one segment; set --pair_task=none with it":
+                not self.is_pair and self.pair_task != "none",
+            f"--line_documents leaves no two sentences for --pair_task={self.pair_task}; add --split_sentences, or "
+            "set --pair_task=none":
+                self.line_documents and self.pair_task != "none" and not self.split_sentences,
+        })  # fmt: skip
         self._fill_in("short_seq_prob", 0.1 if self.is_pair else 0.0)
         # 0.1 x 30 is 3.0000000000000004.
         self._fill_in("max_predictions_per_seq", max(math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6)), 1))
@@ -153,13 +153,13 @@ class BuildSettings(TextField):
         self._fill_in("max_ngram", 5)
         self._fill_in("reuse_length", self.max_seq_length // 2)
         self._fill_in("max_predictions_per_seq", max(self.max_seq_length // SPAN_CONTEXT, 1))
-        if self.reuse_length > self.max_seq_length - _SHORTEST_PAIR:
-            raise UserError(
-                f"--reuse_length={self.reuse_length} must be at most {self.max_seq_length - _SHORTEST_PAIR}, so that "
-                f"--max_seq_length={self.max_seq_length} has room for two segments"
-            )
-        if self.streams % 2:
-            raise UserError(f"--streams={self.streams} must be even: half of them run backwards")
+        refuse({
+            f"--reuse_length={self.reuse_length} must be at most {self.max_seq_length - _SHORTEST_PAIR}, so that "
+            f"--max_seq_length={self.max_seq_length} has room for two segments":
+                self.reuse_length > self.max_seq_length - _SHORTEST_PAIR,
+            f"--streams={self.streams} must be even: half of them run backwards":
+                self.streams % 2,
+        })  # fmt: skip
         lengths = self.reuse_length, self.max_seq_length - self.reuse_length
         for goal, length in zip(self.predictions_of_parts, lengths):
             if goal > length:

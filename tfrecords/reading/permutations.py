@@ -28,7 +28,6 @@ def read_permutations(
     training: bool,
     seed: int = 0,
     skip_batches: int = 0,
-    perm_size: int = 0,
     parts: int = 1,
     num_workers: int = 1,
     worker: int = 0,
@@ -43,9 +42,8 @@ def read_permutations(
 
     batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; the
     second half of every element is backward text. training: repeats forever, in a new file order each epoch; otherwise
-    one pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted
-    together, a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements of each worker
-    per step. Other arguments are as in `reader.read_examples`.
+    one pass without the last steps that do not fill all lanes. parts: dataset elements of each worker per step. Other
+    arguments are as in `reader.read_examples`.
 
     Raises UserError like `read_examples`, and for records of another kind or arguments that do not fit.
     """
@@ -59,7 +57,7 @@ def read_permutations(
     share = _Share(manifest, batch_size, parts, num_workers, worker)
     steps = plan.steps(skip_batches).enumerate(start=skip_batches).map(share).unbatch()
     length = tf.data.INFINITE_CARDINALITY if training else max(0, plan.length - skip_batches) * parts
-    return map_batches(steps, _PermutationParser(manifest, seed, perm_size), length)
+    return map_batches(steps, _PermutationParser(manifest, seed), length)
 
 
 class _Plan:
@@ -150,16 +148,13 @@ class _Share:
 
 
 class _PermutationParser:
-    def __init__(self, manifest: dict[str, Any], seed: int, perm_size: int):
+    def __init__(self, manifest: dict[str, Any], seed: int):
         self._sequence, self._reuse = manifest["max_seq_length"], manifest["reuse_length"]
         self._predictions, self._seed = manifest["max_predictions_per_seq"], seed
         self._special = manifest["cls_id"], manifest["sep_id"]
         self._parts = [length for length in (self._reuse, self._sequence - self._reuse) if length]
-        self._perm_size = perm_size or math.gcd(*self._parts)
-        if any(length % self._perm_size for length in self._parts):
-            raise UserError(
-                f"--perm_size={perm_size} must divide the parts of a row, {' and '.join(map(str, self._parts))} tokens"
-            )
+        # So many neighbouring tokens are permuted together.
+        self._perm_size = math.gcd(*self._parts)
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor, is_reversed: tf.Tensor) -> dict[str, tf.Tensor]:
         names = ("input", "is_masked", "seg_id")

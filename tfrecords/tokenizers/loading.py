@@ -76,8 +76,11 @@ def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) 
         # Only the kind of tokenizer that is there is imported.
         if kind == "bpe":
             from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
+            from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
+            from tfrecords.tokenizers.folders.other_files import is_of_library
 
-            tokenizer: Tokenizer = ByteBPETokenizer(vocabulary, path, description["special_tokens"])
+            made = LibraryBPETokenizer if is_of_library(files.parse_json(vocabulary, path)) else ByteBPETokenizer
+            tokenizer: Tokenizer = made(vocabulary, path, description["special_tokens"])
         elif kind == "sentencepiece":
             from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 

@@ -22,7 +22,7 @@ from albert_tf.layers.block import Step, TokenPairs
 from albert_tf.layers.depth import Runner, of_step, visit_of
 from albert_tf.layers.padded import PaddedRows
 from albert_tf.layers.weights import initializer
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 
 # What the backward pass stores of a pair in place of one number, since distances have scores too: 3.1 GiB, where this
 # says 3.2, of a small model with two streams and a memory, 32 rows of 128 tokens.
@@ -66,12 +66,12 @@ class Relative(Extension):
         return self.memory_length > 0
 
     def check(self, config: Any) -> None:
-        if config.hidden_size % 2:
-            raise UserError(
-                f"position_type 'relative' has a sine for each cosine; hidden_size {config.hidden_size} is odd"
-            )
-        if self.reuse_length and not self.memory_length:
-            raise UserError(f"reuse_length {self.reuse_length} is a part of the memory, and there is none")
+        refuse({
+            f"position_type 'relative' has a sine for each cosine; hidden_size {config.hidden_size} is odd":
+                config.hidden_size % 2,
+            f"reuse_length {self.reuse_length} is a part of the memory, and there is none":
+                self.reuse_length and not self.memory_length,
+        })  # fmt: skip
 
     def conflicts(self) -> dict[str, str]:
         excluded = {

@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.tasks.tables.values import check_known, is_missing, kind_of_labels, names_of, tagged_words, text_of
-from tfrecords.base.errors import UserError, printable
+from tfrecords.base.errors import UserError, printable, refuse
 from tfrecords.base.tables import ENDINGS, DataRow, Table, check_encoding, find_column, read_table
 from tfrecords.base.text_files import ending
 
@@ -260,10 +260,12 @@ def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction
 
 def check_columns(text: str, second: str, label: str) -> None:
     """Raises UserError if one column has two roles."""
-    if second == text:
-        raise UserError(f"--second_text_column={second} is --text_column too; name another")
-    if label in (text, second):
-        raise UserError(f"--label_column={label} is a column of texts too; name another")
+    refuse({
+        f"--second_text_column={second} is --text_column too; name another":
+            second == text,
+        f"--label_column={label} is a column of texts too; name another":
+            label in (text, second),
+    })  # fmt: skip
 
 
 def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:

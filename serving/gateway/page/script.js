@@ -135,7 +135,7 @@ let models = [], shown = null, looks = 0;
 
 // Before the routes, where the page's own address has no slash at its end, as a proxy's prefix may be asked for.
 const root = location.pathname.endsWith("/") ? "" : `./${location.pathname.split("/").pop()}/`;
-for (const link of document.querySelectorAll('a[href="docs"]')) link.setAttribute("href", root + "docs");
+for (const link of document.querySelectorAll('a[href="openapi.json"]')) link.setAttribute("href", root + "openapi.json");
 
 async function call(route, key, body) {
   const headers = { "Content-Type": "application/json" };

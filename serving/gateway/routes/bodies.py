@@ -10,7 +10,6 @@ from serving.wire.json_names import repeated_name
 
 Text = str | list[str | int | list[int]]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _IDS = (
     "token ids are not taken: those of another vocabulary would give wrong answers without an error; send text "
     "(LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
@@ -217,13 +216,6 @@ class AnswerBody(Body, kw_only=True):
     top_k: Positive | None = None
 
 
-class DecodeBody(Body, kw_only=True):
-    """Token ids."""
-
-    ids: list[Id | list[Id]]
-    skip_special_tokens: bool = True
-
-
 # The prompt names of sentence-transformers' encode_query and encode_document; others unchanged.
 _PROMPTS = {"search_query": ("query",), "search_document": ("document", "passage", "corpus")}
 
@@ -257,12 +249,6 @@ class CohereTokensBody(Body, kw_only=True):
     """A text to tokenize."""
 
     text: str
-
-
-class CohereIdsBody(Body, kw_only=True):
-    """Token ids."""
-
-    tokens: list[Id]
 
 
 class TokenizeBody(Body, kw_only=True):

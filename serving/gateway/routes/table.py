@@ -108,10 +108,6 @@ ROUTES = (
         "The pieces of a text, as Cohere's clients ask.", {"text": "a fine film"},
     ),
     Route(
-        "/v1/detokenize", "cohere", "decode", bodies.CohereIdsBody, understanding.cohere_detokenize,
-        "The text of ids, as Cohere's clients ask.", {"tokens": [5, 6]},
-    ),
-    Route(
         "/rerank", "tei", "rerank", bodies.RerankBody, retrieval.rerank,
         "Texts by how well they answer a query, as text-embeddings-inference gives them.",
         {"query": "capital of France", "texts": ["Paris is its capital", "a dull film"]},
@@ -136,10 +132,6 @@ ROUTES = (
     Route(
         "/tokenize", "tei", "tokenize", bodies.TokenizeBody, understanding.tokenize,
         "The pieces that texts become.", {"inputs": "a fine film"},
-    ),
-    Route(
-        "/decode", "tei", "decode", bodies.DecodeBody, understanding.decode,
-        "The texts of ids, as text-embeddings-inference gives them.", {"ids": [5, 6]},
     ),
     *(
         Route(f"/pipeline/{name}", "tei", task, body, handler, "As Hugging Face's clients read it.", {"inputs": inputs})

@@ -1,13 +1,12 @@
 """Text routes: classes, tokens, masks, answers, tags; and the pipelines of Hugging Face's clients over them."""
 
-import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import constant, relevance
+from serving.client.tasks import relevance
 from serving.gateway.errors import bad_request
 from serving.gateway.model import Outdated
 from serving.gateway.routes import bodies
@@ -86,35 +85,6 @@ async def cohere_tokenize(call: Call, body: bodies.CohereTokensBody) -> Answer:
     (tokens,) = await tokenize(call, asked)
     ids, pieces = [token["id"] for token in tokens], [token["text"] for token in tokens]
     return {"tokens": ids, "token_strings": pieces, "meta": meta_of("1")}
-
-
-async def decode(call: Call, body: bodies.DecodeBody) -> Answer:
-    """Returns the texts of lists of ids, as text-embeddings-inference does."""
-    options = call.service.options
-    model, _ = call.service.model(body.model, "decode")
-    rows = body.ids if any(isinstance(one, list) for one in body.ids) else [body.ids]
-    call.check_count(len(rows))
-    if not all(isinstance(row, list) for row in rows):
-        raise bad_request("ids must be a list of numbers, or a list of such lists")
-    sizes = np.array([len(row) for row in rows], np.int32)
-    # A long row makes all others as long: a small body must not claim gigabytes.
-    if len(rows) * int(sizes.max()) > options.max_body_bytes:
-        raise bad_request(f"ids: {len(rows)} lists of up to {sizes.max()} ids are too many; send long lists alone")
-    ids = np.zeros((len(rows), sizes.max()), np.int32)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = row
-    inputs = {"ids": ids, "lengths": sizes, "skip_special_tokens": constant(body.skip_special_tokens, len(rows))}
-    begin = time.time_ns()
-    found = await model.predict(inputs, ("text",), "decode", options.timeout_s)
-    call.model_ns += time.time_ns() - begin
-    return [_text(text) for text in found["text"]]
-
-
-async def cohere_detokenize(call: Call, body: bodies.CohereIdsBody) -> Answer:
-    """Returns the text of token ids."""
-    asked = bodies.DecodeBody(ids=[body.tokens], model=body.model, skip_special_tokens=False)
-    (text,) = await decode(call, asked)
-    return {"text": text, "meta": meta_of("1")}
 
 
 async def _masks(call: Call, body: bodies.MasksBody) -> tuple[list[str], bool, QueuedRequest]:

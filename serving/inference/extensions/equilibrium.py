@@ -2,8 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from albert_tf.base import Tensor
-from albert_tf.extensions.equilibrium import SolvedRunner
-from albert_tf.extensions.fixed_point import Solution, Solver, solve
+from albert_tf.extensions.equilibrium import Solution, SolvedRunner, Solver, solve
 from albert_tf.layers.depth import DepthLoop, Runner
 from serving.inference.kernels import ExportedExtension
 

@@ -16,20 +16,19 @@ from albert_tf.extensions.relative import BIASES
 from albert_tf.extensions.relative.relations import distance_table
 from albert_tf.layers.block import Attention, Step, TokenPairs
 from albert_tf.layers.depth import Runner
-from serving.inference.extensions.relative_memory import ArrayMemoryRunner, RowsWithMemory
 from serving.inference.kernels import ExportedExtension, KernelSettings
 from serving.inference.layers import array, variable
 from serving.inference.rows import MASKED_SCORE, OneRow, longest_block
 
 
 class ExportedRelative(ExportedExtension):
-    """Relative positions with stored keys for all distances; rows may continue earlier rows."""
+    """Relative positions with stored keys for all distances. Exports keep no memory of earlier rows."""
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
         super().__init__(extension, encoder, settings)
         longest = longest_block(settings.longest)
         halves = encoder.halves_of("attention")
-        self.scores = [RelativeScores(half, longest, extension.memory_length, settings.dtype) for half in halves]
+        self.scores = [RelativeScores(half, longest, settings.dtype) for half in halves]
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
         """Replaces the queries' bias by XLNet's content bias of the first step with this `half`."""
@@ -38,30 +37,14 @@ class ExportedRelative(ExportedExtension):
         content = self.weights.by_owner[half]["content_bias"]
         return content.reshape(-1, self.config.hidden_size)[0], *parts[1:]
 
-    def specs(self) -> dict[str, tf.TensorSpec]:
-        if not (most := self.extension.memory_length):
-            return {}
-        shape = [None, self.config.num_steps, most, self.config.hidden_size]
-        return {
-            "memory": tf.TensorSpec(shape, tf.float32, "memory"),
-            "memory_lengths": tf.TensorSpec([None], tf.int32, "memory_lengths"),
-        }
-
-    def rows_class(self, features: dict[str, Any]) -> Any:
-        return RowsWithMemory if "memory" in features else None
-
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
         segments = features.get("segment_ids")
-        if isinstance(rows, RowsWithMemory):
-            rows.remember(self.extension, **{name: features[name] for name in self.specs()})
         if segments is not None:
             rows.add_feature("segments", rows.of_batch(segments))
         return rows
 
     def hoist(self, rows: Any) -> None:
         segments = rows.features.get("segments")
-        if isinstance(rows, RowsWithMemory) and segments is not None:
-            rows.hoisted["differs"] = differing(*segments)
         if isinstance(rows, OneRow):
             size = tf.size(rows.is_real)
             rows.hoisted |= {scores: scores.of_length(size, size) for scores in self.scores}
@@ -76,17 +59,17 @@ class ExportedRelative(ExportedExtension):
         return self.scores[step.attention](attention, query, key, pairs, step)
 
     def around(self, runner: Runner) -> Runner:
-        return ArrayMemoryRunner(runner) if isinstance(runner.rows, RowsWithMemory) else runner
+        return runner
 
 
 def _attend_backwards(
     attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
-    """Lets queries attend to themselves and earlier tokens; surplus keys precede the first query."""
+    """Lets queries attend to themselves and earlier tokens."""
     scores = attention.score(attention, query, key, pairs, step)
     if pairs.summary is None:
-        queries, keys = tf.shape(query)[2], tf.shape(key)[2]
-        later = tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries
+        places = tf.range(tf.shape(key)[2])
+        later = places > places[:, tf.newaxis]
         # The values there may be another query's, or NaN.
         bias = tf.cast(pairs.bias, scores.dtype)
         masked = tf.where(later, tf.constant(MASKED_SCORE, scores.dtype), scores + bias)
@@ -101,15 +84,15 @@ def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
 
 
 class RelativeScores(tf.Module):
-    """Scores the token pairs of an attention layer; at most `memory` remembered tokens precede a row."""
+    """Scores the token pairs of an attention layer."""
 
-    def __init__(self, half: Any, length: int, memory: int, dtype: tf.DType):
+    def __init__(self, half: Any, length: int, dtype: tf.DType):
         super().__init__()
         config = half.config
         heads, size, scale = config.num_attention_heads, config.head_size, config.head_size**-0.5
-        self.longest = length + memory
+        self.longest = length
         with tf.init_scope():
-            table = array(distance_table(config, config.hidden_size, length, self.longest))
+            table = array(distance_table(config, config.hidden_size, length, length))
         position_keys = (table @ array(half.relative.kernel)).reshape(-1, heads, size).transpose(1, 0, 2)
         self.position_keys = variable(position_keys, dtype, "position_keys")
         content, position, segment = (array(getattr(half, name)).reshape(-1, heads, 1, size) for name in BIASES)

@@ -22,10 +22,7 @@ class ExportedRotary(ExportedExtension):
         return query[..., order], key[..., order], value
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
-        half = self.config.head_size // 2
-        for name, theta in self.extension.bases(rows).items():
-            frequencies = np.float32(theta) ** (-np.arange(half, dtype=np.float32) / half)
-            angles = tf.cast(rows.token_positions(), tf.float32)[..., tf.newaxis] * frequencies
+        for name, angles in self.extension.angles(rows).items():
             rows.add_feature(name, tf.complex(tf.cos(angles), tf.sin(angles)))
         return rows
 

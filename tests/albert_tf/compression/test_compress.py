@@ -14,7 +14,7 @@ from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
 from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading.load import load
-from albert_tf.permutation.pretrainer import XlnetPretrainer
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.training.loop.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
 from tests.refusals import assert_refused, changed, lines, refused

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf.optimizers import AdamWeightDecay, Lamb, WarmupPolynomialDecay, create_optimizer, scale_learning_rate
+from albert_tf.optimizers import AdamWeightDecay, Lamb, WarmupPolynomialDecay, create_optimizer
 
 
 def numpy_steps(weights, gradients, rate, decay, adapt):
@@ -127,7 +127,3 @@ def test_keras_value_for_no_weight_decay_decays_nothing(name):
 def test_unknown_optimizer_is_named():
     with pytest.raises(ValueError, match="unknown optimizer 'lamp'"):
         create_optimizer("lamp", 0.1, 100, 10)
-
-
-def test_square_root_scaling():
-    assert scale_learning_rate(0.00176, 1024) == pytest.approx(0.00088)

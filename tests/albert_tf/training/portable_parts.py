@@ -20,8 +20,8 @@ from albert_tf import (
 )
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.text_student import TextStudent
-from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.training.distillation import distil
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import make_steps

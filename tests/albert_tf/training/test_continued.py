@@ -12,8 +12,7 @@ from albert_tf import AlbertConfig
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.loading.conversion import convert
-from albert_tf.loading.load import load
+from albert_tf.loading.load import convert, load
 from albert_tf.training import pretraining
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices
@@ -54,6 +53,7 @@ def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_r
         assert_array_equal(found[name], expected[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_killed_before_its_first_checkpoint_a_run_starts_from_the_weights_again_and_after_it_needs_them_no_more(
     settings, tiny_run, tmp_path, capsys
 ):

@@ -160,6 +160,7 @@ def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(s
     assert "is trained already (3 steps)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_there_is_one(
     settings, tmp_path, capsys
 ):
@@ -180,6 +181,7 @@ def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_
     assert (tmp_path / "run" / "model.keras").read_bytes() == model
 
 
+@pytest.mark.slow
 def test_several_seeds_and_their_spread(settings, finetuned, tmp_path, capsys):
     # The first of several is the run that it would be alone, so it is found finished. It is the worse one here.
     first, second = (tmp_path / "run" / f"seed-{seed}" for seed in (0, 7))

@@ -50,6 +50,7 @@ def test_history_shows_what_the_updates_went_by(straight):
     assert (np.diff([np.zeros(4), *ratios], axis=0) > 0).all()
 
 
+@pytest.mark.slow
 def test_a_dry_run_tries_all_paths_and_leaves_nothing(settings, tmp_path, capsys):
     """And touches no file that was there, not even in a folder that is called dryrun."""
     wanted = dataclasses.replace(
@@ -108,6 +109,7 @@ def test_the_optimizer_is_what_the_settings_say(settings, tmp_path):
     assert {name: found[name] for name in asked} == asked and found["name"] == "lamb" and model.jit_compile
 
 
+@pytest.mark.slow
 def test_tensorboards_files_are_written_where_it_is_there(tiny_settings, tmp_path, monkeypatch):
     settings = dataclasses.replace(tiny_settings, tensorboard=True, num_train_steps=2)
     folder = pretrain(settings, tmp_path)

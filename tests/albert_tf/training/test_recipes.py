@@ -78,7 +78,7 @@ def small_corpus(tmp_path_factory, topics):
 @pytest.mark.parametrize(
     "rows, name", [("examples_full_sentences", "pretraining_base"), ("examples_segment_pair_nsp", "pretraining_table2")]
 )
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_every_file_trains_a_small_model(rows, name, small_corpus, tmp_path):
     data, tokenizer = tmp_path / "data", load_tokenizer(small_corpus / "bpe.json")
     changes = dict(max_seq_length=32, max_predictions_per_seq=5, split_sentences=True)

@@ -19,7 +19,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices
-from albert_tf.training.loop.signals import StopSignals
+from albert_tf.training.loop.training import StopSignals
 from tests.albert_tf.training.trainers import at_step, copy, pretrain, send
 from tfrecords.base import files
 from tfrecords.base.errors import UserError

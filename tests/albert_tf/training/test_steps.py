@@ -9,8 +9,8 @@ from albert_tf.training.loop.steps import Steps
 from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, LENGTH, dataset_of, made
 
-# What is traced: a state from batch to batch, labels with their weights, a teacher; a graph takes 4 s or more.
-IN_GRAPHS = ("permutation", "distilled tags")
+# What is traced: labels with their weights, a teacher; a graph takes 4 s or more.
+IN_GRAPHS = ("distilled tags",)
 
 
 def shorter(value):

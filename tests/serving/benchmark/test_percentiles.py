@@ -1,11 +1,10 @@
 """Percentiles and verdicts."""
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.benchmark.percentiles import PERCENTILES, percentile, samples_needed, stability, summarise
+from serving.benchmark.load import PERCENTILES, percentile, samples_needed, summarise
 
 latencies = st.lists(st.floats(0.002, 100_000), min_size=1, max_size=200).map(np.array)
 
@@ -24,21 +23,3 @@ def test_a_percentile_is_quoted_only_with_ten_samples_beyond():
         assert samples_needed(percent) == needed
         assert summarise(np.ones(needed - 1))[name] is None and summarise(np.ones(needed))[name] == 1
     assert set(summarise(np.empty(0)).values()) == {None}
-
-
-STEADY = [np.full(50, 10.0)] * 5
-
-
-@pytest.mark.parametrize(
-    "windows, stable, words",
-    [
-        (STEADY, True, "lie within 0%"),
-        ([np.full(50, 10.0 + i) for i in range(5)], False, "17%"),
-        (STEADY[:2], None, "too few to tell"),
-        ([np.full(12, 10.0)] * 5, None, "too few to tell"),
-        ([*STEADY, np.full(3, 10.0)], False, "3 to 50 a window"),
-    ],
-)
-def test_stability(windows, stable, words):
-    found, reason = stability(windows)
-    assert found is stable and words in reason

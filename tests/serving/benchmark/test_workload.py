@@ -68,22 +68,15 @@ def test_requests_differ_and_are_the_same_in_the_next_run(make):
 
 
 def test_texts_have_as_many_words_as_asked(make):
-    for text in (False, True):
-        made = make(TEXT, text=text).of_length(7, batch=2)
-        assert made.unit == "words"
-        for request in sent(made):
-            assert [len(row.split()) for row in request["text"]] == [7, 7]
-
-
-@pytest.mark.parametrize("length", [10, 400])
-def test_rows_of_a_text_are_the_texts_repeated_where_it_is_shorter(make, length):
-    made = make(IDS, text=True, tokenizer=True).of_length(length)
-    stream = [ord(character) for line in LINES for character in line]
-    stream *= 1 + length // len(stream)
+    made = make(TEXT).of_length(7, batch=2)
+    assert made.unit == "words"
     for request in sent(made):
-        (row,) = request["input_ids"].tolist()
-        assert len(row) == length and row[0] == 101 and row[-1] == 102
-        assert any(stream[i : i + length - 2] == row[1:-1] for i in range(len(stream)))
+        assert [len(row.split()) for row in request["text"]] == [7, 7]
+
+
+def test_texts_of_a_file_are_sent_whole(make):
+    texts = {row.decode() for request in sent(make(TEXT, text=True).mixed()) for row in request["text"]}
+    assert texts == set(LINES)
 
 
 def test_mixed_lengths_are_the_texts_own(make):
@@ -94,15 +87,6 @@ def test_mixed_lengths_are_the_texts_own(make):
     assert len(lengths) == workload.DISTINCT_MIXED and made.length is None
     # Each line is as likely: 128 draws of probability 1/3.
     assert all(20 < count < 66 for count in np.unique(lengths, return_counts=True)[1])
-
-
-def test_chinese_text_is_as_long_as_asked(make, monkeypatch):
-    """It has no spaces: a line is not one word, however long."""
-    lines = ["我们今天在北京喜欢读书写字,", "也看 TensorFlow 的书。"]
-    monkeypatch.setattr(workload, "read_documents", lambda path: [lines])
-    texts = [request["text"][0].decode() for request in sent(make(TEXT, text=True).of_length(5))]
-    assert all(len(workload._WORD.findall(text)) == 5 for text in texts)
-    assert any(len(text) == 5 for text in texts) and not any("我 们" in text for text in texts)
 
 
 def test_what_cannot_be_made_is_said(make):

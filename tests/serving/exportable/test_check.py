@@ -29,7 +29,7 @@ OUTPUTS = """
 classifier | albert | ids | {} | logits
 classifier | roberta | text | {} | logits, text logits
 token classifier | roberta | text | {} | logits, text logits
-token classifier | remembering xlnet | text | {} | logits, text logits, stateful logits
+token classifier | remembering xlnet | text | {} | logits, text logits
 multiple choice | xlnet | text | {} | logits
 spans | albert | text | {} | start_log_probs, end_log_probs
 embedder | albert | text | {"dimensions": 5} | embedding, text embedding

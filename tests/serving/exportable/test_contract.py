@@ -18,7 +18,7 @@ from tfrecords.reading.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 HEADS = ("classifier", "regressor", "spans", "joint spans", "multiple choice", "token classifier", "embedder",
-         "cls embedder", "encoder", "pretrainer")  # fmt: skip
+         "cls embedder", "sparse embedder", "encoder", "pretrainer")  # fmt: skip
 MEMBERS = [*((head, "albert") for head in (*HEADS, "exiting classifier")), ("spans", "xlnet"),
            ("multiple choice", "xlnet"), ("permutation pretrainer", "xlnet"), ("classifier", "remembering xlnet"),
            ("encoder", "roberta")]  # fmt: skip
@@ -209,7 +209,7 @@ def test_answers_to_parts_of_a_request_are_those_to_the_whole_and_no_rows_give_n
     _, served = serve(head, True, max_seq_length=24)
     parts = [np.array([3, 0]), np.array([2, 1]), np.array([4])]
     texts = np.array(["a fine [MASK] film runs in paris", "fine", "", "who [MASK] sat in [MASK] cat", "two"], object)
-    for name in served.signatures.keys() - {"ids", "decode"}:
+    for name in served.signatures.keys() - {"ids"}:
         specs = served.signatures[name].inputs
         inputs = {key: texts if spec.dtype == tf.string else np.ones(5, bool) for key, spec in specs.items()}
         if "choices" in inputs:
@@ -233,7 +233,7 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
     served = functions_of("xlnet")
     signatures = tf.saved_model.load(str(exported("xlnet"))).signatures
     assert signatures.keys() == served.signatures.keys()
-    for name in ("serving_default", "stateful"):
+    for name in ("serving_default", "masked"):
         for rows in (1, 3):
             signature = served.signatures[name]
             inputs = sample_inputs(served.exportable, signature, 14, rows)

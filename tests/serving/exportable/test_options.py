@@ -7,10 +7,8 @@ import pytest
 import tensorflow as tf
 import tokenizers
 from numpy.testing import assert_allclose, assert_array_equal
-from tokenizers import decoders
 
 import albert_tf
-from serving.exportable.inputs import special_ids
 from tests.albert_tf.test_published_folders import MEAN, embedder
 from tests.serving.conftest import assert_close
 from tfrecords.reading.framing import Framer, encode
@@ -101,37 +99,6 @@ def test_prompts_that_pooling_leaves_out_cannot_be_asked_for(tmp_path, caplog):
             folder = embedder(tmp_path / str(include), ("Pooling", MEAN | {"include_prompt": include}), **settings)
             assert list(albert_tf.load(folder).task["prompts"]) == names
         assert ("cannot ask for the prompts" in caplog.text) != include
-
-
-@pytest.mark.parametrize("family", ["albert", "sentencepiece", "roberta"])
-def test_ids_are_read_as_the_tokenizers_library_reads_them(serve, tokenizer_of, family):
-    tokenizer = tokenizer_of(family)
-    _, served = serve("encoder", True, family, max_seq_length=40)
-    rows = Framer(tokenizer, 40).single(encode(tokenizer, TEXTS)).padded()
-    ids, lengths = rows.input_ids.numpy(), rows.lengths.numpy()
-    # As a server pads: with a row's first id.
-    ids = np.where(rows.mask.numpy() > 0, ids, ids[:, :1])
-
-    def read(skip):
-        return served("decode", ids=ids, lengths=lengths, skip_special_tokens=np.full(4, skip))["text"].tolist()
-
-    whole = [row[:size].tolist() for row, size in zip(ids, lengths)]
-    special = set(special_ids(tokenizer))
-    kept = [[one for one in row if one not in special] for row in whole]
-    if family == "albert":
-        library = theirs(tokenizer)
-        expected = [[library.decode(row, skip_special_tokens=skip) for row in whole] for skip in (True, False)]
-    elif family == "roberta":
-        expected = [[tokenizer.decode(row) for row in rows] for rows in (kept, whole)]
-    else:
-        library = decoders.Metaspace()
-        expected = [[library.decode([tokenizer.pieces[one] for one in row]) for row in rows] for rows in (kept, whole)]
-    assert [read(True), read(False)] == [[text.encode() for text in texts] for texts in expected]
-    nothing = served("decode", ids=ids[:, :0], lengths=0 * lengths, skip_special_tokens=RIGHT)
-    assert nothing["text"].tolist() == [b""] * 4
-    for wrong in (-1, tokenizer.vocab_size):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids must be from 0 to {tokenizer.vocab_size - 1}"):
-            served("decode", ids=[[wrong]], lengths=[1], skip_special_tokens=[True])
 
 
 def test_words_for_masks_have_ids_and_are_read_as_text(serve, tokenizer_of):

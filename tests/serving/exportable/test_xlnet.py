@@ -1,4 +1,4 @@
-"""XLNet: padding may be in front. The rest is in the contract; documents that go on are those of the example."""
+"""XLNet: padding may be in front. The rest is in the contract."""
 
 import numpy as np
 import pytest
@@ -30,8 +30,7 @@ def test_padding_may_be_in_front(serve, head):
 
 
 SIGNATURES = """
-classifier | remembering xlnet | classify masked int64 stateful
-# Rows of windows are no answers that another row could follow.
+classifier | remembering xlnet | classify masked int64
 spans | remembering xlnet | masked int64
 classifier | xlnet | classify masked int64
 # Words for masks come of its query stream, which exports do not compute.

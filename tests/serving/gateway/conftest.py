@@ -60,7 +60,6 @@ prompted embedder | with_options | text:s1 prompt_name:s1 truncate_left:b1 | emb
 prompted embedder | tokens | text:s1 | TOKENS
 prompted embedder | tokens_with_options | text:s1 prompt_name:s1 truncate_left:b1 | TOKENS TOLD
 prompted embedder | tokenize | text:s1 | PIECES TOLD
-prompted embedder | decode | ids:i2 lengths:i1 skip_special_tokens:b1 | text:s1
 optional classifier | serving_default | text:s1 | CLASSES
 optional classifier | with_options | text:s1 truncate_left:b1 | CLASSES COUNTED
 unprompted embedder | serving_default | text:s1 | embedding:f2
@@ -116,11 +115,6 @@ def tokens(texts):
     return [b"[CLS]", *words[: LONGEST - 2], b"[SEP]"] if len(words) > LONGEST - 1 else [b"[CLS]", *words]
 
 
-def decoded(rows):
-    texts = [" ".join(map(str, ids[skip:count])).encode() for ids, count, skip in rows]
-    return {"text": np.array(texts, object)}
-
-
 def cut_left(text):
     return b" ".join(text.split()[-(LONGEST - 2) :])
 
@@ -171,7 +165,7 @@ class FakeModel:
             assert self.open.wait(30)
         self.before(asked, context)
         answer = protos.PredictResponse()
-        found = decoded(rows) if name == "decode" else self.outputs(name, rows)
+        found = self.outputs(name, rows)
         for output, value in (found | told).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
@@ -298,7 +292,7 @@ def words(rows):
 # Of which kind a model is that can do what a route needs.
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
-    "embed_all": "embedder of tokens", "decode": "prompted embedder",
+    "embed_all": "embedder of tokens",
     "fill_mask": "pretrainer", "embed_sparse": "pretrainer"
 }  # fmt: skip
 

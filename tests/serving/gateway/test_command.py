@@ -25,7 +25,7 @@ def test_it_serves_until_it_is_told_to_stop(fake_server, tmp_path):
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=lower
     ) as process:
-        assert process.stdout.readline() == f"answering at http://127.0.0.1:{port}/docs; Ctrl-C stops\n"
+        assert process.stdout.readline() == f"answering at http://127.0.0.1:{port}/; Ctrl-C stops\n"
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200)
         # Idle clients do not use up the usual limit of open files.
         soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)

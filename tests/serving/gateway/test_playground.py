@@ -39,7 +39,7 @@ def elements(page):
 def test_it_loads_nothing(page, elements):
     assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
     assert [one for one in elements.all("script", "img", "iframe") if "src" in one] == []
-    assert {one["href"] for one in elements.all("link", "a")} == {"data:,", "docs"}
+    assert {one["href"] for one in elements.all("link", "a")} == {"data:,", "openapi.json"}
     assert not re.search(r"https?:|url\(|@import|\beval\b|innerHTML", page.text)
 
 
@@ -69,6 +69,4 @@ def test_it_shows_all_that_models_can(page):
     shown = dict(re.findall(r"^  (\w+): \{\n    title: [^\n]*?route: \"(\w+)\"", tasks, re.MULTILINE))
     routes = {route.path.strip("/"): route.task for route in ROUTES}
     # Vectors of tokens and texts of ids are for programs.
-    assert set(shown) == set(FINDERS) - {"embed_all", "decode"} and all(
-        routes[route] == task for task, route in shown.items()
-    )
+    assert set(shown) == set(FINDERS) - {"embed_all"} and all(routes[route] == task for task, route in shown.items())

@@ -104,7 +104,7 @@ def test_the_client_sends_an_id_and_an_error_names_it(fake_server):
 
 def test_answers_tell_browsers_what_they_may_do(shared_gateway):
     http = shared_gateway("embedder").http
-    for path in ("/", "/docs", "/metrics", "/info"):
+    for path in ("/", "/metrics", "/info"):
         headers = http.get(path).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
         assert headers["referrer-policy"] == "no-referrer"

@@ -133,11 +133,6 @@ def test_limits(fake_server, gateway_to):
     assert gateway.http.post("/embed", content=fits).status_code == 200
 
 
-def test_a_long_list_of_ids_does_not_make_all_others_as_long(shared_gateway):
-    answer = shared_gateway("prompted embedder").http.post("/decode", json={"ids": [[5] * 50_000, *[[5]] * 200]})
-    assert answer.status_code == 400 and "201 lists of up to 50000 ids are too many" in answer.json()["error"]
-
-
 @pytest.mark.parametrize(
     "content, words",
     [

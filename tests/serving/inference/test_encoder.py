@@ -135,7 +135,7 @@ def test_kernels_are_of_few_sizes():
     assert (sizes >= counts).all() and (sizes[31:] <= 1.25 * counts[31:]).all() and (sizes - counts)[:31].max() == 3
     assert len(np.unique(sizes[:512])) == 36
     assert round_up(tf.constant([SIZES[-1] + 1], tf.int32)).numpy() == SIZES[-1] + 1
-    batch = FlatBatch(tf.sequence_mask([9, 1, 130, 65]), CONFIG, skip_padding=True)
+    batch = FlatBatch(tf.sequence_mask([9, 1, 130, 65]), CONFIG)
     assert batch.computed.shape == [208] and batch.cells.shape == [205]
     tables = make_tables(batch.lengths, round_up(batch.lengths), CONFIG)
     assert tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]

@@ -4,13 +4,11 @@ import json
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from albert_tf.embeddings.index import open_index
-from albert_tf.run_evaluation import EvaluationSettings
 from albert_tf.search import SearchSettings
-from serving import commands, evaluate
+from serving import commands
 from serving.lite.__main__ import AskSettings
 from serving.lite.__main__ import main as ask
 from serving.litert import search
@@ -64,19 +62,6 @@ def test_an_index_belongs_to_what_made_its_vectors(vectors, both, tmp_path, caps
     for other in (loaded, both("embedder", compute="int8")[1], both("embedder")[1]):
         with refused("ask with that model, or build the index anew"):
             open_index(index, other)
-
-
-def test_a_table_is_evaluated_as_with_the_loaded_model(both, tmp_path, capsys):
-    loaded, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
-    rows = [("the cat sat", "fine"), ("paris", "dull"), ("a film", "so so"), ("the " * 60, "fine")]
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), output_dir=str(tmp_path / "out")))
-    report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    right = [found["label"] == label for found, (_, label) in zip(loaded.predict([text for text, _ in rows]), rows)]
-    assert report["metrics"]["accuracy"] == np.mean(right)
-    with refused("--depth=1 is not for an export"):
-        evaluate.main(EvaluationSettings(model=str(lite.folder), data_file=str(path), depth=1))
 
 
 def test_files_are_scored(both, tmp_path):

@@ -46,7 +46,7 @@ def accuracies(version, by_texts):
     return [float(np.mean(np.array(of) == WANTED)) for of in labels], changed
 
 
-@pytest.mark.parametrize("name", ["int8", "ids"])
+@pytest.mark.parametrize("name", ["ids", pytest.param("int8", marks=pytest.mark.slow("litert"))])
 def test_a_saved_model_is_measured_by_its_own_answers(exported, rows, tmp_path, name, capsys):
     # The fixture's folder was moved after the export.
     version = shutil.copytree(exported(name).parents[1], tmp_path / "model") / "exported" / "1"
@@ -180,5 +180,7 @@ def test_evaluate_sees_that_its_model_is_an_export(exported, monkeypatch):
 def test_what_an_export_cannot_be_asked_is_named(exported, rows, both):
     with refused("--suite is not for a SavedModel"):
         evaluate.main(EvaluationSettings(model=str(exported("ids")), suite="embeddings", data_dir="sets"))
+    with refused("--depth=1 is not for an export"):
+        evaluate.main(EvaluationSettings(model=str(exported("ids")), data_file=str(rows), depth=1))
     with refused("answers spans, or takes no texts; --data_file is for versions that give"):
         evaluated(both("spans")[1].folder, rows)

@@ -306,6 +306,7 @@ def test_lines_that_judge_a_model_are_of_its_vocabularys_words(tokenizer):
         ("spans", "albert", {"null_threshold": 0.5}), ("multiple choice",), ("pretrainer",)
     ]
 )  # fmt: skip
+@pytest.mark.few(3)
 def test_eight_bits_are_judged_for_each_kind_of_answer(both, monkeypatch, made):
     loaded, model = both(*made)
     monkeypatch.setattr(agreement, "trial_lines", lambda tokenizer: ["the cat", "a", *WORDS[:3], CONTEXT])

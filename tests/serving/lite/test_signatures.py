@@ -19,23 +19,37 @@ CASES = {
     "classes": (
         "classifier",
         {"labels": LABELS, "inputs": ["text"]},
-        "serving_default with_options tokenize ids decode classify",
+        "serving_default with_options tokenize ids classify",
     ),
-    "pairs": ("classifier", {"labels": LABELS} | PAIR, "serving_default with_options tokenize ids decode classify"),
-    "either": ("classifier", {"labels": LABELS}, "serving_default with_options pair tokenize ids decode classify"),
-    "numbers": ("regressor", PAIR, "serving_default with_options tokenize ids decode regress"),
+    "pairs": ("classifier", {"labels": LABELS} | PAIR, "serving_default with_options tokenize ids classify"),
+    "either": ("classifier", {"labels": LABELS}, "serving_default with_options pair tokenize ids classify"),
+    "numbers": ("regressor", PAIR, "serving_default with_options tokenize ids regress"),
     "vectors": (
         "embedder",
         {"prompts": {"query": "who is ", "none": ""}, "default_prompt_name": "query"},
-        "serving_default tokenize ids decode with_options",
+        "serving_default tokenize ids with_options",
     ),
-    "encoder": ("encoder", {}, "serving_default with_options tokenize ids decode"),
-    "words": ("pretrainer", {}, "serving_default with_options tokenize ids decode fill_mask sentence_order"),
-    "tags": ("token classifier", {"labels": ["a", "b", "O", "d"]}, "serving_default tokenize ids decode"),
-    "spans": ("spans", {"null_threshold": 3.0}, "serving_default tokenize ids decode"),
-    "joint": ("joint spans", {}, "serving_default tokenize ids decode"),
-    "choices": ("multiple choice", {}, "serving_default tokenize ids decode"),
+    "encoder": ("encoder", {}, "serving_default with_options tokenize ids"),
+    "words": ("pretrainer", {}, "serving_default with_options tokenize ids fill_mask sentence_order"),
+    "tags": ("token classifier", {"labels": ["a", "b", "O", "d"]}, "serving_default tokenize ids"),
+    "spans": ("spans", {"null_threshold": 3.0}, "serving_default tokenize ids"),
+    "joint": ("joint spans", {}, "serving_default tokenize ids"),
+    "choices": ("multiple choice", {}, "serving_default tokenize ids"),
 }
+
+
+# Of the others there is another case of the same head; each is a conversion of its own.
+BY_TEXT = [case for case in CASES if case != "pairs"]
+BY_IDS = ("classes", "words", "choices")
+
+
+def some_slow(cases, quick):
+    """Cases, of which those that are not among `quick` are slow; each is one or begins with one."""
+    slow = {case: [] if case in quick else [pytest.mark.slow("litert")] for case in CASES}
+    return [pytest.param(*case, marks=slow[case[0]]) for case in cases]
+
+
+SIGNATURES = some_slow([(case, name) for case in CASES for name in CASES[case][2].split()], BY_TEXT)
 
 
 @pytest.fixture(scope="session")
@@ -75,16 +89,12 @@ def asked(signature, name):
         lengths = np.array([[[12], [5], [0], [3]]] * 4)
         values |= {"input_ids": random.integers(5, 40, (4, 4, 12), np.int32),
                    "segment_ids": np.zeros((4, 4, 12), np.int32), "input_mask": np.arange(12) < lengths}  # fmt: skip
-    if (
-        name in ("serving_default", "sentence_order")
-        and "context" in signature.inputs
-        and "choices" in signature.inputs
-    ):
+    if name == "serving_default" and {"context", "choices"} <= signature.inputs.keys():
         values["question"] = [b"who _ the mat ?", b"what is", b"", b"_ or _"]
     return {key: np.array(values[key], dtype) for key, (dtype, _) in signature.inputs.items()}
 
 
-@pytest.mark.parametrize("case, name", [(case, name) for case in CASES for name in CASES[case][2].split()])
+@pytest.mark.parametrize("case, name", SIGNATURES)
 def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, case, name):
     head, task, names = CASES[case]
     ours = lite(case)
@@ -108,7 +118,10 @@ def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, ca
     assert_close(found, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("case", ["classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices"])
+OF_IDS = ("classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices")
+
+
+@pytest.mark.parametrize("case", some_slow([(case,) for case in OF_IDS], BY_IDS))
 def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, request, case):
     head, task, _ = CASES[case]
     ours = lite(case, "ids")
@@ -130,7 +143,7 @@ def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, reques
         assert_close(found, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("case, name", [(case, name) for case in CASES for name in CASES[case][2].split()])
+@pytest.mark.parametrize("case, name", SIGNATURES)
 def test_no_rows_are_no_answers(lite, case, name):
     signature = lite(case)[name]
     inputs = {

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from serving.lite.tokenizer import LiteTokenizer
+from serving.lite.texts import LiteTokenizer
 from serving.litert.tokenizer_file import write_tokenizer
 from tests.refusals import refused
 from tests.tfrecords.tokenizers.test_special_strings import tokenizer_file

@@ -176,24 +176,6 @@ def test_compose():
     assert re.fullmatch(r"\$\{SERVING_USER:-[1-9]\d*:[1-9]\d*\}", COMPOSE["user"])
 
 
-def test_kubernetes_kinds_and_names():
-    """Only kinds that every cluster knows: what an operator brings along is applied by itself."""
-    names = read("kustomization.yaml", "resources")
-    listed = {f"kubernetes/{path.name}" for path in (DEPLOY / "kubernetes").iterdir()}
-    assert {*names, "kubernetes/autoscaler_by_requests.yaml"} == listed
-    resources = [read(name) for name in names]
-    assert {resource["kind"]: resource["apiVersion"] for resource in resources} == {
-        "PersistentVolumeClaim": "v1",
-        "Deployment": "apps/v1",
-        "Service": "v1",
-        "HorizontalPodAutoscaler": "autoscaling/v2",
-        "PodDisruptionBudget": "policy/v1",
-        "NetworkPolicy": "networking.k8s.io/v1",
-    }
-    for resource in resources:
-        assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", resource["metadata"]["name"])
-
-
 GENERATORS = read("kustomization.yaml", "configMapGenerator")
 
 
@@ -210,12 +192,6 @@ def test_an_edited_config_makes_new_pods_unless_the_server_reads_it_again():
         assert generator.get("options", {}).get("disableNameSuffixHash", False) == read_again
     assert int(values["model_config_file_poll_wait_seconds"]) > 0
     assert not any("subPath" in mount for mount in CONTAINER["volumeMounts"])
-
-
-def test_network_policy():
-    rules = read("kubernetes/network_policy.yaml", "spec.ingress")
-    clients, prometheus = ({port["port"] for port in rule["ports"]} for rule in rules)
-    assert clients == {port["name"] for port in CONTAINER["ports"]} and prometheus == {"rest"}
 
 
 def connection_age(values):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from albert_tf.training.pictures import draw_classes
 from tfrecords.base import plotting
-from tfrecords.base.plotting import fonts_for, legend_beside, wrapped
+from tfrecords.base.plotting import fonts_for
 
 
 @pytest.fixture
@@ -63,26 +63,6 @@ def test_where_no_font_has_them_it_is_said_once_and_nothing_warns(fonts, capsys,
                 figure.savefig(tmp_path / "a.png")
     said = capsys.readouterr().err
     assert said.count("no installed font has '中'") == 1 and said.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["short", "a-long/name_of " * 30, "中文维基百科" * 30, "x" * 500])
-def test_a_name_has_at_most_three_lines_of_their_width(name):
-    lines = wrapped(name).split("\n")
-    assert len(lines) <= 3 and all(plotting._width(line) <= 40 for line in lines)
-    assert lines[0][:5] == name[:5] and (len(name) < 90 or lines[-1].endswith("…"))
-
-
-def test_a_legend_of_many_long_names_covers_no_axes():
-    figure = Figure(layout="constrained")
-    axes = figure.subplots(1, 2)
-    for number in range(16):
-        for part in axes:
-            part.plot([1, 2], [1, number], label=f"runs/a rather long name of a model, number {number}")
-    legend_beside(figure, *axes[0].get_legend_handles_labels())
-    figure.draw_without_rendering()
-    legend = figure.legends[0].get_window_extent()
-    assert not any(legend.overlaps(part.get_window_extent()) for part in axes)
-    assert figure.bbox.y0 <= legend.y0 and legend.x1 <= figure.bbox.x1 + 1 and legend.y1 <= figure.bbox.y1 + 1
 
 
 def test_dollar_signs_are_text(tmp_path):

@@ -13,13 +13,13 @@ from tfrecords.tokenizers.folders import other_files
 from tfrecords.tokenizers.folders.folder_files import added_token
 from tfrecords.tokenizers.folders.row_template import as_template, framing, tokenizer_json, usual_pair
 
-# The names of the special tokens in the order of search: RoBERTa's, BERT's, GPT-NeoX's.
+# The names of the special tokens in the order of search: RoBERTa's, BERT's, others.
 ROLES = {
     "cls": ("<s>", "[CLS]"),
     "sep": ("</s>", "[SEP]"),
     "pad": ("<pad>", "[PAD]", "<|padding|>"),
     "unk": ("<unk>", "[UNK]"),
-    "mask": ("<mask>", "[MASK]"),
+    "mask": ("<mask>", "[MASK]", "<|mask|>"),
 }
 # Bytes that no UTF-8 text has.
 _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
@@ -113,7 +113,7 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
     ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
     ends, pair = framing(steps, ids, where)
     found = roles | ({"unk": model["unk_token"]} if model.get("unk_token") else {}) | ends
-    roles = {role: _name(role, found, ids, where) for role in ROLES}
+    roles = {role: role_name(role, found, ids, where) for role in ROLES}
     trimming = [step for step in steps if "trim_offsets" in step]
     add_prefix_space = parting[-1].get("add_prefix_space", True)
     if add_prefix_space and len(parting) > 1:
@@ -133,11 +133,12 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
     )
 
 
-def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
+def role_name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
+    """Returns the string of a special token among `ids`: that in `found`, or a usual one; raises UserError."""
     names = [name for name in (found.get(role), *ROLES[role]) if name in ids]
     if not names and role == "unk":
         # No text is unknown.
-        return _name("pad", found, ids, where)
+        return role_name("pad", found, ids, where)
     if not names:
         raise UserError(
             f"'{where}' has no {role} token such as {' or '.join(ROLES[role])}; name it in a special_tokens_map.json "
@@ -179,7 +180,7 @@ def rules_of_files(
         raise UserError(f"'{where}' has a merges.txt with a line that is no pair of pieces; copy both again")
     listed = {token.content: token for token in added}
     ids |= {token.content: token.id for token in listed.values()}
-    names = {role: _name(role, roles, ids, where) for role in ROLES}
+    names = {role: role_name(role, roles, ids, where) for role in ROLES}
     special = {
         name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
         for role, name in names.items()

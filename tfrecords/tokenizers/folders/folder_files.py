@@ -18,8 +18,7 @@ from tfrecords.base.hub import MODULES, Fetch, find, inner_folder, nothing_read
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.folders import other_files
-from tfrecords.tokenizers.folders.classes import TokenizerClass, class_named
-from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES
+from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES, TokenizerClass, class_named
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
 TOKENIZERS_FILE = "tokenizer.json"

@@ -8,7 +8,69 @@ from typing import Any, NamedTuple, NoReturn
 from absl import logging
 
 from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
-from tfrecords.tokenizers.folders.classes import CLASSES, class_names
+
+
+class TokenizerClass(NamedTuple):
+    """What transformers takes for a class of tokenizers, whatever its files say.
+
+    Attributes:
+        kinds: the kinds of tokenizers here that a file of this class may hold.
+        own_steps: the kind of tokenizer.json whose steps transformers ignores, because it builds its own; "" for none.
+        keeps_case: whether texts keep their case where no file says it.
+        pair: the arguments of `row_template.pair_rules`.
+        roles: special tokens, where no file says them; others take BERT's (transformers tokenization_mpnet.py).
+        fairseq: the pieces that fairseq puts before those of a SentencePiece model, whose own it drops if they are the
+            same (transformers/convert_slow_tokenizer.py, XLMRobertaConverter and CamembertConverter).
+    """
+
+    kinds: tuple[str, ...] = ()
+    own_steps: str = ""
+    keeps_case: bool = False
+    pair: tuple[int, int] = (1, 1)
+    roles: dict[str, str] = {}
+    fairseq: tuple[str, ...] = ()
+
+
+_WORDS, _PIECES, _BYTES = "wordpiece", "sentencepiece", "bpe"
+_LIKE_BERT = TokenizerClass((_WORDS,), "WordPiece")
+_LIKE_ROBERTA = TokenizerClass((_BYTES,), "BPE")
+CLASSES = {
+    "Bert": TokenizerClass((_WORDS, _PIECES, _BYTES), "WordPiece"),
+    "Albert": TokenizerClass((_WORDS, _PIECES), "Unigram"),
+    "MPNet": TokenizerClass(
+        (_WORDS, _BYTES),
+        "WordPiece",
+        pair=(2, 0),
+        roles={"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"},
+    ),
+    "XLNet": TokenizerClass((_PIECES,), "Unigram", keeps_case=True),
+    "XLMRoberta": TokenizerClass((_PIECES,), pair=(2, 0), fairseq=("<s>", "<pad>", "</s>", "<unk>")),
+    "Camembert": TokenizerClass(
+        (_PIECES,), pair=(2, 0), fairseq=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+    ),
+    **dict.fromkeys(
+        ["Electra", "MobileBert", "DistilBert", "RetriBert", "ConvBert", "Funnel", "LayoutLM", "Splinter"], _LIKE_BERT
+    ),
+    **dict.fromkeys(["Roberta", "Longformer", "Bart", "LED"], _LIKE_ROBERTA),
+    # Their files are complete in themselves.
+    **dict.fromkeys(["GPT2", "Deberta", "GPTNeoX", "CodeGen", "ModernBert"], TokenizerClass((_BYTES,))),
+}
+_BY_TYPE = {name.lower(): one for name, one in CLASSES.items()}
+# Classes that read a tokenizer.json of any kind.
+_ANY = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
+
+
+def class_named(name: str) -> TokenizerClass | None:
+    """Returns the class that a model's type or a class's name means, or None."""
+    name = name.removesuffix("Fast").removesuffix("Tokenizer")
+    return _BY_TYPE.get(name.replace("-", "").lower())
+
+
+def class_names(kind: str) -> tuple[str, ...]:
+    """Returns the classes' names that a file with a tokenizer of `kind` may have."""
+    own = (name for name, one in CLASSES.items() if kind in one.kinds)
+    return (*_ANY, *(f"{name}Tokenizer{fast}" for name in own for fast in ("", "Fast")))
+
 
 # Files in which sentence-transformers stores whether it lower-cases a text first. The first name is the current one.
 SENTENCE_FILES = tuple(
@@ -124,6 +186,25 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
         "post_processor": FRAMES,
         "model": {"Unigram": {"vocab": ANY, "unk_id": ANY, "byte_fallback": (False,)}},
     },
+    # Tokenized by the library, in which all steps are exact.
+    "BPE of the library": {
+        "normalizer": {"NFC": _NOTHING, "Replace": dict.fromkeys(("pattern", "content"))},
+        "pre_tokenizer": {
+            "Metaspace": dict.fromkeys(("replacement", "str_rep", "prepend_scheme", "add_prefix_space", "split")),
+            "Split": dict.fromkeys(("pattern", "behavior", "invert")),
+            "ByteLevel": _BYTES,
+        },
+        "post_processor": FRAMES | {"ByteLevel": _BYTES},
+        "model": {
+            "BPE": dict.fromkeys(
+                (
+                    *("vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges"),
+                    *("continuing_subword_prefix", "end_of_word_suffix"),
+                )
+            )
+            | {"dropout": (0.0,)}
+        },
+    },
     "BPE": {
         "normalizer": {"NFC": _NOTHING},
         "pre_tokenizer": {
@@ -175,9 +256,15 @@ def kind_of(values: dict[str, Any]) -> str:
     return model.get("type") or unnamed
 
 
+def is_of_library(values: dict[str, Any]) -> bool:
+    """Returns whether a tokenizer.json is a BPE of Gemma's or Llama 3's form."""
+    model, levels = values["model"], [step["type"] == "ByteLevel" for step in steps_of(values, "pre_tokenizer")]
+    return kind_of(values) == "BPE" and bool(model.get("ignore_merges") if any(levels) else model.get("byte_fallback"))
+
+
 def check_file(values: dict[str, Any], where: str) -> None:
     """Raises UnknownTokenizer for an unsupported part, step or key of a tokenizer.json."""
-    kind = kind_of(values)
+    kind = "BPE of the library" if is_of_library(values) else kind_of(values)
     if kind not in STEPS:
         raise UnknownTokenizer(
             f"'{where}' holds a {kind} tokenizer, known are WordPiece, Unigram and BPE of bytes; {BY_IDS}"

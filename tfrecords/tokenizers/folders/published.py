@@ -40,6 +40,14 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         from tfrecords.tokenizers.bytes.byte_bpe_file import ROBERTA, as_tokenizer_json
 
         refuse_lower_case(lower_case, path)
+        if other_files.is_of_library(values):
+            from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
+
+            near.check("bpe")
+            found = LibraryBPETokenizer(read_file(path), path=path, roles=near.roles())
+            if more := [token.content for token in near.added_tokens({}) if token.id not in found.added_ids]:
+                other_files.refuse(near.folder, f"adds the tokens {', '.join(more[:3])}")
+            return found
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(read_file(path), path=path, roles=near.roles())
         near.check("bpe")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import sentencepiece
 import tokenizers
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, refuse
 from tfrecords.tokenizers.by_library import AddedToken
 from tfrecords.tokenizers.bytes.byte_bpe_file import ROLES, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.normalization import albert_normalizer, with_albert_normalization
@@ -100,10 +100,12 @@ def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = Tr
     )
     tokenizer.train_from_iterator(lines, trainer)
     size = tokenizer.get_vocab_size()
-    if size == least:
-        raise UserError("the corpus holds no text to train on; check --input")
-    if size < vocab_size and hard_vocab_limit:
-        raise UserError(f"the corpus is too small for --vocab_size={vocab_size}; set it to {size} or less")
+    refuse({
+        "the corpus holds no text to train on; check --input":
+            size == least,
+        f"the corpus is too small for --vocab_size={vocab_size}; set it to {size} or less":
+            size < vocab_size and hard_vocab_limit,
+    })  # fmt: skip
     values = json.loads(tokenizer.to_str())["model"]
     added = tuple(AddedToken(name, number, True, lstrip=name == "<mask>") for number, name in enumerate(BPE_SPECIAL))
     merges = [tuple(merge) for merge in values["merges"]]

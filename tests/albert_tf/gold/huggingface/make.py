@@ -14,11 +14,18 @@ COMMON = dict(vocab_size=60, num_hidden_layers=3, num_attention_heads=2, interme
 ROBERTA = COMMON | dict(hidden_size=16, max_position_embeddings=14, type_vocab_size=1)
 MODERN = dict(vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_attention_heads=2)
 MODERN |= dict(local_attention=8, pad_token_id=1, classifier_pooling="mean")
+ROTARY = dict(vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4)
+ROTARY |= dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
+# gte-multilingual's positions, as transformers writes them.
+STRETCHED = dict(rope_type="linear", rope_theta=160000.0, factor=8**0.5)
 DISTIL = dict(vocab_size=60, n_layers=3, n_heads=2, dim=16, hidden_dim=24, max_position_embeddings=12)
 LENGTHS = [12, 7, 4, 9, 12, 5]
 FAMILIES = {
     "Roberta": (ROBERTA, LENGTHS, (0, 2, 1)),
     # Distances beyond the last bucket.
+    "NomicBert": (ROTARY | dict(layer_norm_eps=1e-5), LENGTHS, (0, 2, 1)),
+    "Gte": (ROTARY | dict(layer_norm_eps=1e-5, type_vocab_size=2, rope_parameters=STRETCHED), LENGTHS, (0, 2, 1)),
+    "EuroBert": (ROTARY | dict(num_key_value_heads=2, mask_token_id=3), LENGTHS, (0, 2, 1)),
     "MPNet": (COMMON | dict(hidden_size=8, max_position_embeddings=152), [150, 23, 4, 131, 150, 5], (0, 2, 1)),
     # Rows beyond the window.
     # Of embeddings with a projection.
@@ -34,12 +41,26 @@ TASKS = {
     "_spans": "ForQuestionAnswering",
     "_choices": "ForMultipleChoice",
 }
-HEADS = {f"{family.lower()}{task}": f"{family}{head}" for family in FAMILIES for task, head in TASKS.items()}
+# Families of which transformers has no classes for spans and choices.
+THREE_HEADS = ("NomicBert", "Gte", "EuroBert")
+HEADS = {
+    f"{family.lower()}{task}": f"{family}{head}"
+    for family in FAMILIES
+    for task, head in TASKS.items()
+    if family not in THREE_HEADS or task not in ("_spans", "_choices")
+}
 # Models whose configurations are unusual.
 CHANGES: dict[str, dict] = {
     "modernbert_biases": dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_pooling="cls"),
     "modernbert_untied": dict(tie_word_embeddings=False, classifier_activation="silu", hidden_activation="silu"),
     "modernbert_bias_words": dict(norm_bias=True, attention_bias=True, mlp_bias=True),
+    "gte_one_segment": dict(type_vocab_size=1, rope_parameters=None),
+    "gte_no_segments": dict(type_vocab_size=0),
+    "nomicbert_untied": dict(tie_word_embeddings=False, hidden_act="gelu"),
+    "eurobert_tied": dict(tie_word_embeddings=True, num_key_value_heads=1),
+    "eurobert_biases": dict(attention_bias=True, mlp_bias=True, num_key_value_heads=4),
+    "eurobert_mean": dict(classifier_pooling="mean"),
+    "eurobert_bos": dict(classifier_pooling="bos"),
     "roberta_untied": dict(tie_word_embeddings=False),
 }
 HEADS |= {
@@ -47,8 +68,12 @@ HEADS |= {
     "modernbert_untied": "ModernBertForMaskedLM",
     "modernbert_bias_words": "ModernBertForMaskedLM",
     "roberta_untied": "RobertaForMaskedLM",
+    **{"gte_one_segment": "GteForMaskedLM", "gte_no_segments": "GteModel", "nomicbert_untied": "NomicBertForMaskedLM"},
+    **dict.fromkeys(("eurobert_tied", "eurobert_biases"), "EuroBertForMaskedLM"),
+    **dict.fromkeys(("eurobert_mean", "eurobert_bos"), "EuroBertForSequenceClassification"),
 }
 COMMITTED = ("roberta", "roberta_classifier", "mpnet", "mpnet_classifier")
+COMMITTED += ("nomicbert", "gte_classifier", "eurobert", "eurobert_classifier")
 COMMITTED += ("modernbert", "modernbert_classifier", "distilbert_classifier", "electra")
 
 
@@ -82,12 +107,16 @@ def make(folder, name, seed=0, length=0, pads_left=False):
         row[:] = np.roll(row, pads_left * (lengths[0] - count))
     mask = (ids != pad).astype("int32")
     asked = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    segments = {}
+    if family in ("NomicBert", "Gte") and config.type_vocab_size > 1:
+        segments = {"segment_ids": mask * (np.arange(lengths[0]) > 3)}
+        asked["token_type_ids"] = torch.tensor(segments["segment_ids"]).long()
     with torch.no_grad():
         answers = model(**asked, output_hidden_states=True)
     wanted = ("logits", "start_logits", "end_logits", "last_hidden_state", "pooler_output")
     outputs = {one: answers[one].numpy() for one in wanted if one in answers}
     outputs["hidden_states"] = np.stack([state.numpy() for state in answers["hidden_states"]])
-    np.savez_compressed(folder / "inputs.npz", input_ids=ids.astype("int32"), input_mask=mask)
+    np.savez_compressed(folder / "inputs.npz", input_ids=ids.astype("int32"), input_mask=mask, **segments)
     np.savez_compressed(folder / "outputs.npz", **outputs)
 
 

@@ -1,1 +1,0 @@
-"""XLNet's permutation pre-training."""
