@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from serving.lite.folders import holds_version
+from serving.lite.description import holds_version
 from serving.manifest import SAVED_MODEL, versions_of
 from tfrecords.base import files, script
 

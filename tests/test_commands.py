@@ -22,14 +22,15 @@ from serving.commands import COMMANDS
 )
 def test_one_clear_line(run_module, tmp_path, module, arguments, status, message):
     # One in an interpreter of its own, to see that TensorFlow starts silently.
-    ended = run_module(module, *arguments, cwd=tmp_path, fresh=module == "serving.export")
+    is_fresh = module == "serving.export"
+    ended = run_module(module, *arguments, cwd=tmp_path, fresh=is_fresh, without_tensorflow=not is_fresh)
     assert ended.returncode == status
     assert ended.stderr.startswith(message) and len(ended.stderr.splitlines()) <= 2
     assert ended.stdout == "" and list(tmp_path.iterdir()) == []
 
 
 def test_help_lists_the_flags_with_their_defaults(run_module):
-    ended = run_module("albert_tf.run_pretraining", "--help")
+    ended = run_module("albert_tf.run_pretraining", "--help", without_tensorflow=True)
     assert ended.returncode == 0 and ended.stderr == ""
     for words in (
         "Pre-trains a model",
@@ -56,6 +57,8 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("albert_tf.run_evaluation --model=no --train_data=no --eval_data=no", "no model at 'no'"),
         ("albert_tf.run_ensemble --task=sst2 --data_dir=. --models=no --output_dir=o", "no model at 'no'"),
         ("albert_tf.convert_checkpoint --input=no --output=o --to=keras", "no model at 'no'"),
+        ("albert_tf.convert_checkpoint --input=a --output=b --to=torch", "--to=torch"),
+        ("albert_tf.analysis --configs=albert_base_v3", "no configuration is called 'albert_base_v3'"),
         ("albert_tf.compress --model=no --output_dir=o --text=t --num_train_steps=0", "no model at 'no'"),
         ("albert_tf.compress --model=. --output_dir=o --text=no", "corpus 'no' matches no file"),
         ("albert_tf.analysis --configs=no.json", "no.json"),

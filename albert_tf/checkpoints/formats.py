@@ -16,7 +16,8 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES
+from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
+from tfrecords.tokenizers.folders.other_files import CLASSES, SENTENCE_FILES
 from tfrecords.tokenizers.loading import tokenizer_in
 
 
@@ -121,8 +122,9 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     name = _CLASSES[tokenizer.kind]
     if tokenizer.kind == "sentencepiece":
-        of_fairseq = "CamembertTokenizer" if tokenizer.pieces[0] == "<s>NOTUSED" else "XLMRobertaTokenizer"
-        name = {"<cls>": "XLNetTokenizer", "<s>": of_fairseq}.get(tokenizer.pieces[tokenizer.cls_id], name)
+        of_first = {one.fairseq[0]: f"{name}Tokenizer" for name, one in CLASSES.items() if one.fairseq}
+        name = of_first.get(tokenizer.pieces[0], name)
+        name = "XLNetTokenizer" if tokenizer.pieces[tokenizer.cls_id] == "<cls>" else name
     values: dict[str, Any] = {"tokenizer_class": name}
     if tokenizer.one_segment:
         values["model_input_names"] = ["input_ids", "attention_mask"]
@@ -131,6 +133,7 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
         # RoBERTa's, too, in another form than its own.
         is_built = tokenizer.kind == "wordpiece" or tokenizer.separators_between == 1
+        is_built |= isinstance(tokenizer, LibraryBPETokenizer)
         return values | named | ({"tokenizer_class": _BY_FILE} if is_built else {})
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents
     accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}

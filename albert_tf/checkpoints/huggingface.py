@@ -87,9 +87,8 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` for transformers, in the form of the family that can hold the model.
 
-    A model without shared blocks or projection becomes an XLNet if it has relative positions, an MPNet if it has
-    distance buckets, a RoBERTa if it has a position offset, and otherwise a BERT. All others become an ALBERT, which
-    needs a projection: an identity is added if the model has none.
+    That is the one of the families whose form differs least. An ALBERT needs a projection: an identity is added if the
+    model has none.
 
     Raises:
         UserError: transformers cannot hold the model (partly shared blocks, factorization "word", the joint span head,
@@ -173,10 +172,8 @@ def _family_for(config: AlbertConfig) -> Family:
     if differences := _differences(family, config):
         words = {"is_plain": "shared blocks or factorised embeddings"}
         found = ", ".join(words.get(key) or f"{key} {getattr(config, key)!r}" for key in differences)
-        kind = (
-            f"{family.marker} in {family.class_name} alone, and no {family.class_name}" if family.marker else "no model"
-        )
-        raise UserError(f"transformers has {kind} with {found}; keep it as a .keras file")
+        kind = family.class_name if family.marker else "model"
+        raise UserError(f"transformers has no {kind} with {found}; keep it as a .keras file")
     return family
 
 

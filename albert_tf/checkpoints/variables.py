@@ -236,7 +236,8 @@ def build_model(
     is_named_so = sources.get("span/kernel") != sources.get("classifier/kernel") or "QuestionAnswering" in architecture
     if (has("span/kernel") and is_named_so) or has("start/kernel"):
         return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
-    if not has("classifier/kernel"):
+    # A class without heads reads none, as where a file has weights of tokens beside an encoder.
+    if not has("classifier/kernel") or (architecture.endswith("Model") and not has("pooler/kernel")):
         return encoder
     # Also for a damaged kernel: `fill` then reports it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))

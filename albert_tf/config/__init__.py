@@ -48,7 +48,7 @@ class AlbertConfig:
         pooling: "cls" pools [CLS], "mean" the mean of all tokens; "late" is the mean of all pooled tokens.
         pooler_act: the pooler's activation.
         pooler_norm: whether the pooler has a norm after its activation and no bias, is the layer before the decoder of
-            masked words, too, and transforms each token before a head for tokens or spans (ModernBERT).
+            masked words, too, and transforms each token before a head for tokens or spans.
         word_transform: whether masked words pass through a dense layer and a norm before the decoder.
         tie_word_embeddings: whether masked words are scored by the word embeddings, and not by a table of the head.
         type_vocab_size: number of segment types; 0 for no segments.

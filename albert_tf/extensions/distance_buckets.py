@@ -1,7 +1,6 @@
 """Distance buckets: each attention score gets a bias for how far the key is from the query, and on which side.
 
-Source: T5 (arXiv:1910.10683, section 2.1), MPNet (arXiv:2004.09297); transformers modeling_mpnet.py,
-relative_position_bucket.
+Source: T5 (arXiv:1910.10683, section 2.1), arXiv:2004.09297 (transformers, `relative_position_bucket`).
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ MOST = 128
 
 @dataclasses.dataclass(frozen=True)
 class DistanceBuckets(Extension):
-    """Adds table[bucket of the distance, head] to attention scores, as MPNet does.
+    """Adds table[bucket of the distance, head] to attention scores.
 
     All steps share the table, [buckets, heads]. Distances count columns of a row, whatever position_ids are.
     There are no segment embeddings.

@@ -20,7 +20,7 @@ class Rotary(Extension):
     """Rotates the heads of queries and keys by their tokens' positions (arXiv:2104.09864, section 3.2.2).
 
     Elements i and i + head_size / 2 of a head are a pair, which is rotated by position * theta**(-2i / head_size), as
-    in GPT-NeoX, Llama and ModernBERT. Rows may have any length.
+    in GPT-NeoX and Llama. Rows may have any length.
 
     Attributes:
         position_type: "rotary".

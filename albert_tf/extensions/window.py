@@ -1,7 +1,7 @@
 """Attention for long rows: either local attention, or full attention computed for some queries at a time.
 
 Local attention is to nearby tokens and, as in Longformer (arXiv:2004.05150), the first one; every few steps may attend
-to all tokens, as in ModernBERT (arXiv:2412.13663).
+to all tokens (arXiv:2412.13663).
 """
 
 import dataclasses

@@ -4,25 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.families.table import (
-    ROTARY,
-    ROTARY_FORM,
-    ROTARY_KEYS,
     SHARED_KEYS,
-    UNSHARED,
-    Family,
     Source,
     any_value,
     read_rotary,
-    written_rotary,
+    rotary_family,
 )
 from tfrecords.base.errors import UserError
 
-_FIELDS = dict(feed_forward="glu", norm_position="pre", norm="rms_norm", type_vocab_size=0, embedding_norm=False)
+_FIELDS = dict(norm_position="pre", norm="rms_norm", type_vocab_size=0, embedding_norm=False)
 _FIELDS |= dict(word_transform=False, pooler_act="gelu_erf")
 
 
 def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    bias, heads = fields["use_bias"], fields["num_attention_heads"]
+    bias, heads = fields["use_bias"], fields.get("num_attention_heads")
     if values.get("mlp_bias", False) is not bias:
         raise UserError(f"mlp_bias {values.get('mlp_bias')!r} with attention_bias {bias!r} is another architecture")
     groups = values.get("num_key_value_heads")
@@ -34,7 +29,7 @@ def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _LAYER = "layers.{i}"
-EUROBERT = Family(
+EUROBERT = rotary_family(
     model_types=("eurobert",),
     class_name="EuroBert",
     prefix="model.",
@@ -45,23 +40,18 @@ EUROBERT = Family(
         **{"clf_pooling": "pooling", "classifier_pooling": "pooling"},
     },
     fixed={"pretraining_tp": (1,)},
-    others=f"mlp_bias num_key_value_heads hidden_dropout {ROTARY_KEYS}",
-    fields=UNSHARED | ROTARY | _FIELDS,
+    others="mlp_bias num_key_value_heads hidden_dropout",
+    fields=_FIELDS,
     defaults=dict(hidden_act="silu", layer_norm_eps=1e-5, use_bias=False, tie_word_embeddings=False, pooling="late")
     | dict(max_position_embeddings=8192),
     read=_read,
     written={
         "mlp_bias": lambda config: config.use_bias,
         "classifier_pooling": lambda config: {"cls": "bos"}.get(config.pooling, config.pooling),
-        **{"rope_parameters": written_rotary, "pad_token_id": None},
+        "pad_token_id": None,
     },
     unwritten=("clf_pooling",),
-    form={
-        **ROTARY_FORM,
-        **{key: (value,) for key, value in _FIELDS.items()},
-        **dict.fromkeys(("use_bias", "pooling"), any_value),
-    },
-    marker="position_type",
+    form=dict.fromkeys(("use_bias", "pooling"), any_value),
     encoder={
         "embeddings/word_embeddings": Source("embed_tokens.weight"),
         **{f"attention/{name}": f"{_LAYER}.self_attn.{name[0]}_proj" for name in ("query", "key", "value", "output")},

@@ -6,27 +6,20 @@ from typing import Any
 from albert_tf.families.table import (
     BERT_KEYS,
     DROPOUT,
-    ROTARY,
-    ROTARY_FORM,
-    ROTARY_KEYS,
     TASK_HEADS,
-    UNSHARED,
-    Family,
     Source,
     any_value,
     joined,
     read_rotary,
+    rotary_family,
     tables,
-    written_rotary,
 )
-
-_FIELDS = dict(feed_forward="glu", without_bias="inner")
 
 
 def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     # The default of the model's own code is another than that of transformers.
     theta = values.get("rope_theta", 160000.0 if values.get("model_type") == "gte" else None)
-    scaling, heads, width = values.get("rope_scaling"), fields["num_attention_heads"], fields["hidden_size"]
+    scaling, heads, width = values.get("rope_scaling"), fields.get("num_attention_heads"), fields.get("hidden_size")
     factor = scaling.get("factor") if isinstance(scaling, dict) and scaling.get("type") == "ntk" else None
     if isinstance(factor, int | float) and isinstance(theta, int | float) and type(heads) is type(width) is int:
         # That code's form, in which the base grows, too (text-embeddings-inference rotary.rs).
@@ -36,7 +29,7 @@ def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _LAYER = "encoder.layer.{i}"
-GTE = Family(
+GTE = rotary_family(
     model_types=("gte", "new"),
     class_name="Gte",
     prefix="gte.",
@@ -46,13 +39,11 @@ GTE = Family(
         **{"position_embedding_type": ("rope",), "layer_norm_type": ("layer_norm",)},
         **dict.fromkeys(("logn_attention_scale", "logn_attention_clip1"), (False,)),
     },
-    others=f"pack_qkv unpad_inputs use_memory_efficient_attention {ROTARY_KEYS}",
-    fields=UNSHARED | ROTARY | _FIELDS,
+    others="pack_qkv unpad_inputs use_memory_efficient_attention",
+    fields=dict(without_bias="inner"),
     defaults=DROPOUT | dict(hidden_act="gelu", type_vocab_size=1, max_position_embeddings=8192),
     read=_read,
-    written={"rope_parameters": written_rotary, "pad_token_id": None},
-    form={**ROTARY_FORM, **{key: (value,) for key, value in _FIELDS.items()}, "type_vocab_size": any_value},
-    marker="position_type",
+    form={"type_vocab_size": any_value},
     encoder={
         **tables("embeddings.", "word", positions=""),
         "embeddings/layer_norm": "embeddings.LayerNorm",

@@ -5,21 +5,15 @@ from typing import Any
 
 from albert_tf.families.table import (
     BERT_KEYS,
-    ROTARY,
-    ROTARY_FORM,
-    ROTARY_KEYS,
     TASK_HEADS,
-    UNSHARED,
-    Family,
     Source,
     joined,
     read_rotary,
+    rotary_family,
     tables,
-    written_rotary,
 )
 from tfrecords.base.errors import UserError
 
-_FIELDS = dict(feed_forward="glu", without_bias="dense")
 # Names of GPT-2's, in files of the model's own code (nomic-ai/contrastors), and what these must say: its defaults are
 # others.
 _OLD = {
@@ -51,7 +45,7 @@ def _read(values: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _LAYER = "encoder.layers.{i}"
-NOMIC = Family(
+NOMIC = rotary_family(
     model_types=("nomic_bert",),
     class_name="NomicBert",
     prefix="nomic_bert.",
@@ -64,18 +58,16 @@ NOMIC = Family(
         **{"num_experts": (0, None), "moe_every_n_layers": (0, -1), "scale_attn_weights": (True,)},
         "scale_attn_by_inverse_layer_idx": (False,),
     },
-    others=f"""
+    others="""
 activation_function rotary_emb_base embd_pdrop dense_seq_output fused_bias_fc fused_dropout_add_ln max_trained_positions
 pad_vocab_size_multiple parallel_block_tied_norm reorder_and_upcast_attn summary_activation summary_first_dropout
-summary_proj_to_labels summary_type summary_use_proj use_flash_attn use_xentropy {ROTARY_KEYS}
+summary_proj_to_labels summary_type summary_use_proj use_flash_attn use_xentropy
 """,
-    fields=UNSHARED | ROTARY | _FIELDS,
+    fields=dict(without_bias="dense"),
     defaults=dict(hidden_act="silu", max_position_embeddings=2048),
     read=_read,
-    written={"rope_parameters": written_rotary},
     unwritten=tuple(_OLD),
-    form={**ROTARY_FORM, **{key: (value,) for key, value in _FIELDS.items()}, "type_vocab_size": range(1, 1 << 31)},
-    marker="position_type",
+    form={"type_vocab_size": range(1, 1 << 31)},
     encoder={
         **tables("embeddings.", "word", positions=""),
         "embeddings/layer_norm": "emb_ln",

@@ -160,25 +160,31 @@ ROBERTA_HEADS: dict[str, Layer] = TASK_HEADS | {
 OWN_POOLER: dict[str, Layer] = {"pooler": "classifier.dense", "classifier": "classifier.out_proj"}
 
 # Keys that most families with names of their own share with AlbertConfig.
-SHARED_KEYS = {
-    key: key
-    for key in (
-        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-        *("max_position_embeddings", "initializer_range", "tie_word_embeddings"),
+_SHARED = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"
+_SHARED += " initializer_range tie_word_embeddings"
+_OF_BERT = " hidden_act type_vocab_size layer_norm_eps hidden_dropout_prob attention_probs_dropout_prob"
+SHARED_KEYS, BERT_KEYS = ({key: key for key in keys.split()} for keys in (_SHARED, _SHARED + _OF_BERT))
+
+
+def rotary_family(
+    *,
+    fields: Mapping[str, Any],
+    form: Mapping[str, Any] = {},
+    others: str = "",
+    written: Mapping[str, Any] = {},
+    **rest: Any,
+) -> Family:
+    """Makes a family with rotary positions that all layers share; its `form` holds all of `fields`."""
+    fields = UNSHARED | {"position_type": "rotary", "feed_forward": "glu"} | fields
+    free = dict.fromkeys(("rotary_theta", "rotary_factor"), any_value)
+    return Family(
+        fields=fields,
+        others=f"{others} rope_parameters rope_scaling rope_theta head_dim",
+        written={"rope_parameters": _written_rotary} | written,
+        form={"is_plain": (True,)} | {key: (value,) for key, value in fields.items()} | free | form,
+        marker="position_type",
+        **rest,
     )
-}
-BERT_KEYS = SHARED_KEYS | {
-    key: key
-    for key in (
-        *("hidden_act", "type_vocab_size", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
-    )
-}
-# The fields of rotary positions that all layers share.
-ROTARY = dict(position_type="rotary")
-ROTARY_FORM: dict[str, Any] = {"position_type": ("rotary",), "is_plain": (True,), "rotary_local_theta": (0.0,)}
-ROTARY_FORM |= dict.fromkeys(("rotary_theta", "rotary_factor"), any_value)
-# Keys of rotary positions and their heads, which `read_rotary` reads.
-ROTARY_KEYS = " rope_parameters rope_scaling rope_theta head_dim"
 
 
 def read_rotary(values: Mapping[str, Any], fields: dict[str, Any], theta: float | None) -> dict[str, Any]:
@@ -186,23 +192,22 @@ def read_rotary(values: Mapping[str, Any], fields: dict[str, Any], theta: float 
 
     `theta` is the base if there is none. Raises UserError for positions that only other models have.
     """
-    size, heads = values.get("head_dim"), fields["num_attention_heads"]
-    if size is not None and not (type(size) is type(heads) is int and size * heads == fields["hidden_size"]):
+    size, heads = values.get("head_dim"), fields.get("num_attention_heads")
+    if size is not None and not (type(size) is type(heads) is int and size * heads == fields.get("hidden_size")):
         raise UserError(f"head_dim {size!r} is another architecture; it must be hidden_size / num_attention_heads")
     given = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    own = {"rope_theta": values.get("rope_theta", theta)} | (given if isinstance(given, dict) else {"": given})
+    if not isinstance(given, dict) or values.get("partial_rotary_factor") not in (None, 1):
+        given = {"partial_rotary_factor": values.get("partial_rotary_factor"), "": given}
+    own = {"rope_theta": values.get("rope_theta", theta)} | given
     kind = own.pop("rope_type", own.pop("type", "default"))
-    if values.get("partial_rotary_factor") not in (None, 1):
-        given = own = {"partial_rotary_factor": values["partial_rotary_factor"]}
-    if own.keys() - {"rope_theta", "factor", "type"} or kind != ("linear" if "factor" in own else "default"):
+    if own.keys() - {"rope_theta", "factor"} or kind != ("linear" if "factor" in own else "default"):
         raise UserError(
             f"rotary positions {given!r} are another architecture; supported: rope_type default, linear with a factor"
         )
     return fields | {"rotary_theta": own["rope_theta"], "rotary_factor": own.get("factor", 1.0)}
 
 
-def written_rotary(config: Any) -> dict[str, Any]:
-    """Returns config.json's rope_parameters."""
+def _written_rotary(config: Any) -> dict[str, Any]:
     factor = {} if config.rotary_factor == 1 else {"factor": config.rotary_factor}
     return {"rope_type": "linear" if factor else "default", "rope_theta": config.rotary_theta} | factor
 

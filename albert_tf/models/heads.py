@@ -83,8 +83,7 @@ class TiedLMHead(keras.layers.Layer):
                 name="decoder", shape=shape, initializer=initializer(self.config), autocast=False
             )
         if self.config.use_bias or self.config.word_transform:
-            shape = (self.config.vocab_size,)
-            self.output_bias = self.add_weight(name="output_bias", shape=shape, initializer="zeros")
+            self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.config.vocab_size)
@@ -125,7 +124,9 @@ class MaskedLMHead(TiedLMHead):
         super().__init__(config, embeddings, **kwargs)
         # brightmart/albert_zh transforms at hidden_size, then applies its transposed projection.
         self.goes_back = self.goes_back and config.factorization == "word"
-        self.width, self.dense, self.layer_norm = embeddings.width, None, None
+        self.width = embeddings.width
+        self.dense: Any = None
+        self.layer_norm: Any = None
         if not config.word_transform:
             return
         # As of the pooler.

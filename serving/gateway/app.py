@@ -18,13 +18,12 @@ from starlette.routing import Route as StarletteRoute
 from serving.access_log import AccessLog
 from serving.client import Connection, ServingError
 from serving.client.errors import UnreadableAnswer
-from serving.gateway import telemetry
 from serving.gateway.errors import from_server
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes.bodies import decoded, read_values
 from serving.gateway.routes.table import ROUTES, Route
-from serving.gateway.service import Answer, Call, Service
+from serving.gateway.service import Answer, Call, Metrics, Service
 from serving.gateway.settings import GatewayOptions, listed
 from serving.http_protocol import HttpServer, Refusal, Room, Share, inflated, read_body
 from serving.wire.request_id import HEADER, current, request_id
@@ -49,7 +48,7 @@ class Gateway:
         options: GatewayOptions = GatewayOptions(),  # noqa: B008 (frozen)
     ):
         options = replace(options, root_path=options.root_path.rstrip("/"))
-        self.options, self.keys, self.metrics = options, keys, telemetry.Metrics()
+        self.options, self.keys, self.metrics = options, keys, Metrics()
         self.log = AccessLog(options.access_log)
         self.room = Room(options.max_held_bytes)
         self.service: Service | None = None

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from serving.client import Connection
 from serving.client.tasks import TRUNCATED_TOKENS, RowsTask
@@ -16,7 +18,6 @@ from serving.gateway.model import Outdated, Reading, ServedModel
 from serving.gateway.routes.bodies import Body
 from serving.gateway.scheduler import BatchAnswer, ModelBatch, QueuedRequest, Scheduler
 from serving.gateway.settings import GatewayOptions
-from serving.gateway.telemetry import Metrics
 from serving.http_protocol import Share
 
 _LOG = logging.getLogger(__name__)
@@ -26,6 +27,46 @@ Answer = dict[str, Any] | list | Iterator
 Handler = Callable[["Call", Any], Awaitable[Answer]]
 # Of one request, because the server has another model than was read.
 _MOST_RESTARTS = 3
+# Of metrics for Prometheus.
+_SECONDS = {"buckets": [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30]}
+_POWERS = {"buckets": [2.0**n for n in range(17)]}
+_MODEL = ["model"]
+# By output of a model (serving.client.tasks.COUNTS).
+_TOKENS = {
+    "text_tokens": "Tokens of texts to models that report truncation.",
+    "truncated_tokens": "Those of them that the model did not read.",
+    "unknown_tokens": "Unknown tokens among those that the model read.",
+}
+
+
+class Metrics:
+    """A gateway's counters, in their own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own = {"namespace": "gateway", "registry": self.registry}
+        counter, gauge, seconds, powers = (
+            functools.partial(kind, **own, **more)
+            for kind, more in ((Counter, {}), (Gauge, {}), (Histogram, _SECONDS), (Histogram, _POWERS))
+        )
+        self.requests = counter("requests", "Requests, by route and HTTP status.", ["route", "status"])
+        self.seconds = seconds("request_seconds", "From a request's headers to its answer.", ["route"])
+        self.queue_seconds = seconds("queue_seconds", "A request's wait for its first batch.")
+        self.batch_seconds = seconds("batch_seconds", "A batch's time at the model server.", _MODEL)
+        self.batch_rows = powers("batch_rows", "Rows of a batch.", _MODEL)
+        self.batch_tokens = powers("batch_tokens", "Tokens of a batch, as guessed.", _MODEL)
+        self.tokens = {name: counter(name, text, _MODEL) for name, text in _TOKENS.items()}
+        self.text_inputs = counter("text_inputs", "Texts to models that report truncation.", _MODEL)
+        self.truncated_inputs = counter(
+            "truncated_inputs", "Texts that were cut to the longest row of the model.", _MODEL
+        )
+        self.live = gauge("model_live", "1 while the server has the model.", _MODEL)
+        self.queue_rows = gauge("queue_rows", "Rows that wait.")
+        self.queue_tokens = gauge("queue_tokens", "Tokens that wait, as guessed.")
+        self.in_flight = gauge("batches_in_flight", "Batches at the model server.")
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
 
 
 class Service:

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import re
 import types
 import typing
@@ -316,3 +317,17 @@ def _parsed(kind: Any, value: Any, where: str) -> Any:
     _require(type(value) is kind, f"no {kind.__name__} in {where}")
     _require(kind is not float or math.isfinite(value), f"{value} in {where}")
     return value
+
+
+def version_folder(folder: str | os.PathLike) -> Path:
+    """Returns a version's folder: itself, or the newest of the numbered folders in it that hold a LiteRT version."""
+    folder = Path(folder)
+    if (folder / FILE).exists() or not folder.is_dir():
+        return folder
+    versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / FILE).exists()]
+    return max(versions, key=lambda path: int(path.name), default=folder)
+
+
+def holds_version(folder: str | os.PathLike) -> bool:
+    """Returns whether a folder is a LiteRT version, or holds some."""
+    return (version_folder(folder) / FILE).exists()

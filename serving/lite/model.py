@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from serving.lite import description
-from serving.lite.description import Trial
-from serving.lite.folders import version_folder
+from serving.lite.description import Trial, version_folder
 from serving.lite.interpreters import Interpreters
 from serving.lite.rows import Row, span_outputs
 from serving.lite.texts import LiteTokenizer, RowMaker, TextRows, WindowRows

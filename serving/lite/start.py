@@ -11,8 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.lite.description import FILE
-from serving.lite.folders import holds_version
+from serving.lite.description import FILE, holds_version
 from serving.model_server.flags import LOOPBACK, OPEN_PORTS, OPEN_PORTS_HELP, is_open
 from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import run_main

@@ -12,7 +12,7 @@ from albert_tf.analysis.__main__ import main as print_costs
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.layer_distances import Distance, LayerDistancesSettings, layer_distances, write_csv, write_plot
 from albert_tf.analysis.layer_distances import main as measure
-from tests.albert_tf.tiny import batch, small, table
+from tests.albert_tf.tiny import batch, small
 from tests.refusals import refused
 
 
@@ -72,15 +72,3 @@ def test_commands_measure_models_on_texts(tmp_path, capsys):
     assert [row["step"] for row in csv.DictReader((out / "distances.csv").open())] == ["1", "2"]
     with refused("600 is more than the model's 32 positions"):
         measure(LayerDistancesSettings(models=str(folder), max_seq_length=600, **settings))
-
-
-WRONG = table("""
-    albert_tf.convert_checkpoint | --input=a --output=b --to=torch | --to=torch
-    albert_tf.analysis | --configs=albert_base_v3  | no configuration is called 'albert_base_v3'
-""")
-
-
-@pytest.mark.parametrize("module, flags, said", WRONG)
-def test_commands_say_what_is_wrong(module, flags, said, run_module):
-    done = run_module(module, *flags.split())
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {said}"), done.stderr

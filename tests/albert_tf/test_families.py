@@ -11,13 +11,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.families import families
 from serving.inference import make_encoder
 from tests.albert_tf.tiny import KINDS, batch, small, table
 from tests.refusals import refused
+from tests.tfrecords.tokenizers.test_library_bpe import gemma
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 NOVA = dict(words=40, width=16, depth=2, heads=2, inside=24, act="silu", longest=32)
@@ -229,6 +230,19 @@ def test_the_positions_of_gte_are_those_of_its_own_code():
             AlbertConfig.from_dict(ROTARY | NTK | {"model_type": "new"} | own)
 
 
+def test_a_folder_of_gtes_own_code_with_weights_of_tokens_is_an_encoder(tmp_path):
+    encoder = AlbertEncoder(AlbertConfig.from_dict(ROTARY | {"model_type": "gte"}), pooler=False)
+    save_huggingface(encoder, tmp_path)
+    tensors = {f"new.{name}": value for name, value in load_file(tmp_path / "model.safetensors").items()}
+    head = {"classifier.weight": np.ones((1, 16), "f4"), "classifier.bias": np.ones(1, "f4")}
+    save_file(tensors | head, tmp_path / "model.safetensors")
+    values = ROTARY | {"model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(values | {"rope_theta": 160000.0}))
+    again = load_huggingface(tmp_path)
+    assert isinstance(again, AlbertEncoder)
+    assert_array_equal(again(batch())["sequence_output"], encoder(batch())["sequence_output"])
+
+
 def test_heads_that_are_copies_are_written_once_and_others_all(tmp_path):
     model = AlbertClassifier(AlbertConfig.from_dict(ROTARY | {"model_type": "eurobert"}), 3)
     save_huggingface(model, tmp_path)
@@ -286,3 +300,20 @@ def test_exports_of_new_families_compute_what_the_model_does(name):
         chosen = mask > 0 if found[key].ndim == 3 else ...
         assert_allclose(np.asarray(found[key])[chosen], np.asarray(outputs[key])[chosen], atol=1e-5)
     assert ("pooled_output" in found) == (encoder.pooler is not None)
+
+
+def test_a_folder_of_mmbert_tags_words_and_is_saved(tmp_path):
+    library = gemma()
+    config = AlbertConfig.from_dict(MODERN | dict(vocab_size=library.get_vocab_size(), local_attention=8))
+    save_huggingface(AlbertTokenClassifier(config, 3, labels=["O", "B-X", "I-X"]), tmp_path)
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    loaded, text = albert_tf.load(tmp_path), "All human beings are\nborn <table> free"
+    row = loaded.preprocessor()([text])
+    assert row["input_ids"][row["input_mask"] > 0].tolist() == library.encode(text).ids
+    (words,) = loaded.predict([text])
+    assert [word for word, _ in words] == text.split()
+    loaded.save(tmp_path / "saved")
+    assert albert_tf.load(tmp_path / "saved").predict([text]) == [words]
+    with refused("no operations in a SavedModel; export with --inputs=ids"):
+        loaded.export(tmp_path / "texts")

@@ -84,7 +84,7 @@ def test_a_keras_file_has_the_table_where_new_extensions_are(tmp_path):
 
 
 NO_FORM = table("""
-    {"relative_attention_num_buckets": 16} | in MPNet alone, and no MPNet with relative_attention_num_buckets 16;
+    {"relative_attention_num_buckets": 16} | transformers has no MPNet with relative_attention_num_buckets 16;
     {"sharing": "all"}     | no MPNet with shared blocks
     {"embedding_size": 8}  | or factorised embeddings; keep it as a .keras file
     {"position_offset": 0} | no MPNet with position_offset 0

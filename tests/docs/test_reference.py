@@ -4,7 +4,7 @@ import re
 
 from serving.gateway.pages import PAGES
 from serving.gateway.routes.table import ROUTES
-from serving.gateway.telemetry import Metrics
+from serving.gateway.service import Metrics
 from serving.model_server import telemetry
 from tests.docs.pages import DOCS, ROOT
 

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from fuzz.guard import MAX_CHARACTERS, Bound, Faults, guarded, place_of
+from fuzz.guard import guarded
 from fuzz.run import SEEDS
 from fuzz.run import TARGETS as NAMES
 from fuzz.targets import TARGETS
-from tfrecords.base.errors import UserError
 
 
 def changed(target, seed, *path, to):
@@ -84,23 +83,3 @@ def test_seeds_are_answered(name, check_of, tmp_path):
 @pytest.mark.parametrize("name, data", FOUND)
 def test_what_was_a_fault_is_none(name, data, check_of):
     check_of(name)(data)
-
-
-def test_what_is_promised_is_an_answer_and_all_else_a_fault(tmp_path):
-    def check(data):
-        raise {b"promised": UserError("no"), b"long": ValueError("x" * (MAX_CHARACTERS + 1))}[data]
-
-    run, faults = guarded(check, (ValueError,)), Faults(tmp_path)
-    run(b"promised")
-    for data, kind in ((b"long", Bound), (b"other", KeyError)):
-        for _ in range(2):
-            with pytest.raises(kind) as caught:
-                run(data)
-            faults.add(caught.value, data)
-    # Each place once, with its input and the traceback; known again by the next run.
-    assert sorted(path.read_bytes() for path in tmp_path.glob("*.bytes")) == [b"long", b"other"]
-    assert any("KeyError" in path.read_text() for path in tmp_path.glob("*.txt"))
-    (tmp_path / "nothing").touch()
-    Faults(tmp_path).add(caught.value, b"another input")
-    assert len(list(tmp_path.glob("*.bytes"))) == 2
-    assert place_of(caught.value).startswith("KeyError at tests/fuzz/test_targets.py:")

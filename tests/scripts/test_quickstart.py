@@ -37,31 +37,6 @@ def test_a_folder_of_other_text_settings_or_files_is_refused_and_stays(tmp_path,
     assert {path: path.read_text() for path in out.iterdir()} == before
 
 
-def test_a_stage_runs_until_it_has_ended_well_and_its_output_is_there(tmp_path, capsys, monkeypatch):
-    (tmp_path / "count.py").write_text(
-        "import sys; from pathlib import Path; path = Path(sys.argv[1])\n"
-        "path.write_text((path.read_text() if path.exists() else '') + 'x')\n"
-        "sys.exit(len(path.read_text()) < 2)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    output, stages = tmp_path / "a" / "b", quickstart.Stages(tmp_path)
-    output.parent.mkdir()
-    for expected in (None, "xx", "xx"):
-        if expected is None:
-            with pytest.raises(quickstart.subprocess.CalledProcessError):
-                stages.run("1. Count", "a/b", "count", str(output))
-        else:
-            stages.run("1. Count", "a/b", "count", str(output))
-            assert output.read_text() == expected
-    assert capsys.readouterr().out.count("kept from before") == 1
-    assert stages.commands[-1] == f"  # 1. Count\n  .venv/bin/python -m count {output}"
-    output.unlink()
-    output.write_text("y")
-    (tmp_path / ".a-b.done").unlink()
-    stages.run("1. Count", "a/b", "count", str(output))
-    assert output.read_text() == "yx"
-
-
 def test_a_port_in_use_is_refused_before_anything_runs(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -73,7 +73,7 @@ class SentencePieceTokenizer(Tokenizer):
         token_id = self._processor.piece_to_id(piece)
         if self._processor.id_to_piece(token_id) != piece:
             raise UnknownTokenizer(
-                f"tokenizer '{path}' has no piece {piece}, as the vocabularies of ALBERT, XLNet and XLM-RoBERTa have;"
+                f"tokenizer '{path}' has no piece {piece}, as the vocabularies of ALBERT, XLNet and fairseq have;"
                 f" train one with python -m tfrecords.train_tokenizer, or {BY_IDS}"
             )
         return token_id

@@ -19,7 +19,7 @@ from tfrecords.tokenizers.unicode_classes import SPACE, characters
 
 _KINDS = model_pb2.ModelProto.SentencePiece
 _QUOTES = ("``", "''")
-# Of CamemBERT's control tokens, one has a score, which decides how much an unknown character costs.
+# Of fairseq's control tokens, one has a score, which decides how much an unknown character costs.
 _SCORES = {"<unk>NOTUSED": -100.0}
 
 
@@ -75,7 +75,7 @@ def as_model(
     return proto.SerializeToString(deterministic=True)
 
 
-# The pre-tokenizer of XLM-RoBERTa's class.
+# The pre-tokenizer of the class for fairseq's ids.
 _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True}
 
 

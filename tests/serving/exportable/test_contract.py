@@ -200,8 +200,7 @@ def test_answers_say_how_many_tokens_were_not_read(serve, tokenizer, head):
     "head",
     [
         "token classifier",
-        "pretrainer",
-        *(pytest.param(head, marks=pytest.mark.slow) for head in ("spans", "multiple choice")),
+        *(pytest.param(head, marks=pytest.mark.slow) for head in ("pretrainer", "spans", "multiple choice")),
     ],
 )
 def test_answers_to_parts_of_a_request_are_those_to_the_whole_and_no_rows_give_none(serve, head):

@@ -137,30 +137,6 @@ def test_answers_are_those_of_the_model_that_was_asked(open_page, route):
     assert page.get_by_label("Model", exact=True).input_value() == "sst2"
 
 
-def test_a_span_is_marked_in_its_context(open_page):
-    page = open_page()
-    page.get_by_label("Model", exact=True).select_option("squad")
-    context = "🎈 paris is the capital of france, é"
-    page.get_by_label("Context").fill(context)
-    page.get_by_role("button", name="Run").click()
-    answered(page)
-    marked = page.locator("#results mark").first.text_content()
-    assert marked and marked in context
-    assert (
-        marked
-        == page.locator("#results section", has_text="No-answer score").locator(".bars li span").first.text_content()
-    )
-    assert page.locator("#results .passage").text_content() == context
-
-
-def test_a_model_that_the_page_cannot_ask_says_so(open_page):
-    model = {"id": "other", "version": 3, "live": True, "can": [], "inputs": {}, "mask": ""}
-    page = open_page(info={"models": [model]})
-    assert "no form for this model" in page.get_by_role("status").text_content()
-    assert not page.get_by_role("button", name="Run").is_visible()
-    assert page.locator("#about").text_content() == "other, version 3"
-
-
 def test_what_is_refused_is_said_where_it_was_asked(open_page):
     page = open_page()
     page.route("**/fill_mask", lambda route: route.fulfill(status=429, json={"error": "too much"}))

@@ -36,6 +36,7 @@ class ByteBPETokenizer(Tokenizer):
     kind = "bpe"
     file_name = "tokenizer.json"
     word_prefix = " "
+    read_rules = staticmethod(parse_rules)
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class ByteBPETokenizer(Tokenizer):
     ):
         super().__init__(vocabulary, lower_case=False)
         values = parse_json(vocabulary, path)
-        self.rules = parse_rules(values, roles or {}, str(path))
+        self.rules = self.read_rules(values, roles or {}, str(path))
         check_cut_tokens(self.cut_tokens, str(path))
         ids = self.rules.ids
         self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (

@@ -19,7 +19,7 @@ ROLES = {
     "sep": ("</s>", "[SEP]"),
     "pad": ("<pad>", "[PAD]", "<|padding|>"),
     "unk": ("<unk>", "[UNK]"),
-    "mask": ("<mask>", "[MASK]", "<|mask|>"),
+    "mask": ("<mask>", "[MASK]"),
 }
 # Bytes that no UTF-8 text has.
 _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
@@ -102,8 +102,16 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
     parting = other_files.steps_of(values, "pre_tokenizer")
     if not parting or parting[-1]["type"] != "ByteLevel":
         raise UnknownTokenizer(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
-    other_files.check_file(values, where)
+    other_files.check_file(values, where, "BPE")
     return _checked(_parse(values, parting, roles, where), where)
+
+
+def rules_of_library(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
+    """Reads what rows need of a tokenizer.json that the library itself follows; see `other_files.is_of_library`."""
+    if not other_files.is_of_library(values):
+        raise UserError("a vocabulary of Gemma's or Llama 3's form is not changed here; leave it as it is")
+    other_files.check_file(values, where)
+    return _parse(values, other_files.steps_of(values, "pre_tokenizer"), roles, where)
 
 
 def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[str, str], where: str) -> ByteBPERules:
@@ -113,7 +121,7 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
     ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
     ends, pair = framing(steps, ids, where)
     found = roles | ({"unk": model["unk_token"]} if model.get("unk_token") else {}) | ends
-    roles = {role: role_name(role, found, ids, where) for role in ROLES}
+    roles = {role: _name(role, found, ids, where) for role in ROLES}
     trimming = [step for step in steps if "trim_offsets" in step]
     add_prefix_space = parting[-1].get("add_prefix_space", True)
     if add_prefix_space and len(parting) > 1:
@@ -133,12 +141,11 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
     )
 
 
-def role_name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
-    """Returns the string of a special token among `ids`: that in `found`, or a usual one; raises UserError."""
+def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
     names = [name for name in (found.get(role), *ROLES[role]) if name in ids]
     if not names and role == "unk":
         # No text is unknown.
-        return role_name("pad", found, ids, where)
+        return _name("pad", found, ids, where)
     if not names:
         raise UserError(
             f"'{where}' has no {role} token such as {' or '.join(ROLES[role])}; name it in a special_tokens_map.json "
@@ -180,7 +187,7 @@ def rules_of_files(
         raise UserError(f"'{where}' has a merges.txt with a line that is no pair of pieces; copy both again")
     listed = {token.content: token for token in added}
     ids |= {token.content: token.id for token in listed.values()}
-    names = {role: role_name(role, roles, ids, where) for role in ROLES}
+    names = {role: _name(role, roles, ids, where) for role in ROLES}
     special = {
         name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
         for role, name in names.items()

@@ -18,9 +18,9 @@ class TokenizerClass(NamedTuple):
         own_steps: the kind of tokenizer.json whose steps transformers ignores, because it builds its own; "" for none.
         keeps_case: whether texts keep their case where no file says it.
         pair: the arguments of `row_template.pair_rules`.
-        roles: special tokens, where no file says them; others take BERT's (transformers tokenization_mpnet.py).
+        roles: special tokens, where no file says them; others take BERT's.
         fairseq: the pieces that fairseq puts before those of a SentencePiece model, whose own it drops if they are the
-            same (transformers/convert_slow_tokenizer.py, XLMRobertaConverter and CamembertConverter).
+            same (transformers/convert_slow_tokenizer.py).
     """
 
     kinds: tuple[str, ...] = ()
@@ -147,6 +147,12 @@ FRAMES = {
     "RobertaProcessing": {"cls": ANY, "sep": ANY, "trim_offsets": _TRUE_OR_FALSE, "add_prefix_space": _TRUE_OR_FALSE},
 }
 _NOTHING = dict[str, Any]()
+
+
+def _keys(names: str) -> dict[str, None]:
+    return dict.fromkeys(names.split())
+
+
 # openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
@@ -188,21 +194,16 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
     },
     # Tokenized by the library, in which all steps are exact.
     "BPE of the library": {
-        "normalizer": {"NFC": _NOTHING, "Replace": dict.fromkeys(("pattern", "content"))},
+        "normalizer": {"NFC": _NOTHING, "Replace": _keys("pattern content")},
         "pre_tokenizer": {
-            "Metaspace": dict.fromkeys(("replacement", "str_rep", "prepend_scheme", "add_prefix_space", "split")),
-            "Split": dict.fromkeys(("pattern", "behavior", "invert")),
+            "Metaspace": _keys("replacement str_rep prepend_scheme add_prefix_space split"),
+            "Split": _keys("pattern behavior invert"),
             "ByteLevel": _BYTES,
         },
         "post_processor": FRAMES | {"ByteLevel": _BYTES},
         "model": {
-            "BPE": dict.fromkeys(
-                (
-                    *("vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges"),
-                    *("continuing_subword_prefix", "end_of_word_suffix"),
-                )
-            )
-            | {"dropout": (0.0,)}
+            "BPE": _keys("vocab merges unk_token fuse_unk byte_fallback ignore_merges")
+            | {"dropout": (0.0,), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)}
         },
     },
     "BPE": {
@@ -262,9 +263,9 @@ def is_of_library(values: dict[str, Any]) -> bool:
     return kind_of(values) == "BPE" and bool(model.get("ignore_merges") if any(levels) else model.get("byte_fallback"))
 
 
-def check_file(values: dict[str, Any], where: str) -> None:
+def check_file(values: dict[str, Any], where: str, kind: str = "") -> None:
     """Raises UnknownTokenizer for an unsupported part, step or key of a tokenizer.json."""
-    kind = "BPE of the library" if is_of_library(values) else kind_of(values)
+    kind = kind or ("BPE of the library" if is_of_library(values) else kind_of(values))
     if kind not in STEPS:
         raise UnknownTokenizer(
             f"'{where}' holds a {kind} tokenizer, known are WordPiece, Unigram and BPE of bytes; {BY_IDS}"

@@ -45,7 +45,9 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
 
             near.check("bpe")
             found = LibraryBPETokenizer(read_file(path), path=path, roles=near.roles())
-            if more := [token.content for token in near.added_tokens({}) if token.id not in found.added_ids]:
+            ids, names = found.rules.ids, {token.content for token in found.rules.added}
+            listed = [token for token in near.added_tokens(ids) if token.content not in names]
+            if more := [token.content for token in listed if not (token.special and token.content in ids)]:
                 other_files.refuse(near.folder, f"adds the tokens {', '.join(more[:3])}")
             return found
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
