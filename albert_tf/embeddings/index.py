@@ -55,7 +55,7 @@ _EXPANSION = 256
 _PART, _BLOCK = 4096, 2**26
 # Vectors that are equal in steps of this part of 1 are one entry of the graph.
 _STEPS = 1e4
-# Texts whose nearest a new graph is asked for, how many of them, and the recall below which it warns.
+# Texts whose nearest a new graph is asked for, how many of these, and the recall below which it warns.
 _SAMPLE, _TOP, _LEAST_RECALL = 200, 10, 0.9
 _FILES = {"texts": "texts.jsonl", "vectors": "vectors.npy", "graph": "graph.usearch"}
 
@@ -161,11 +161,15 @@ class Index:
     def _say_recall(self) -> None:
         # Measured by similarities, since texts with equal ones may take each other's place.
         sample = np.random.default_rng(1).permutation(len(self.texts))[:_SAMPLE]
-        queries, top = np.asarray(self.vectors[np.sort(sample)]), min(_TOP, len(self.texts))
+        asked, top = np.asarray(self.vectors[sample]), min(_TOP, len(self.texts))
+        # Texts find themselves; a query lies between texts, where a crowd of equal ones hides the others.
+        queries = np.concatenate([asked, (asked + np.roll(asked, 1, axis=0)) / 2])
         exact, found = (self.nearest(queries, top, exact)[0] for exact in (True, False))
         recall = float((found >= exact[:, -1:] - 1e-5).mean())
         warning = "warning: " * (recall < _LEAST_RECALL)
-        said = f"{warning}the graph finds {recall:.3f} of the {top} nearest texts of {len(queries)} sampled ones"
+        said = (
+            f"{warning}the graph finds {recall:.3f} of the {top} nearest texts of {len(asked)} texts and points between"
+        )
         print(said, file=sys.stderr)
 
     def _empty_graph(self) -> Any:

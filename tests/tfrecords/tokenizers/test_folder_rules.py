@@ -160,6 +160,16 @@ def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(tmp_path, ca
     assert ("add_prefix_space is True by" in caplog.text) != blank
 
 
+def test_steps_that_transformers_rebuilds_by_the_models_type_are_followed_with_a_warning(tmp_path, caplog):
+    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    for blank in (False, True):
+        level = values["pre_tokenizer"] | {"add_prefix_space": blank}
+        (tmp_path / "tokenizer.json").write_bytes(changed(json.dumps(values).encode(), pre_tokenizer=level))
+        assert tokenizer_in(tmp_path).rules.add_prefix_space == blank
+        assert ("without tokenizer_config.json, transformers takes False" in caplog.text) == blank
+
+
 # As transformers 5.23 of the same files: tokenizer_config.json has priority.
 @pytest.mark.parametrize(
     "of_config, in_file, keeps",

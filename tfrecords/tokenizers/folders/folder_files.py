@@ -71,6 +71,7 @@ class FolderFiles:
         self.is_of_library |= bool(of_class.roles)
         has_own_steps = bool(of_class.own_steps) and of_class.own_steps == self._kind
         self.by_class = self.has_config and (has_own_steps or not self.described)
+        self._is_rebuilt = has_own_steps and not self.has_config and self._kind != "WordPiece"
         self.of_model = not self.has_config and bool(of_class.own_steps) and not of_class.keeps_case
         self.fairseq, self.pair = of_class.fairseq, of_class.pair
 
@@ -116,6 +117,11 @@ class FolderFiles:
             found = inside if self.described else stated
         else:
             found = default if stated is None else stated
+        if self._is_rebuilt and found not in (None, default):
+            logging.warning(
+                "%s is %s by '%s', which is followed; without %s, transformers takes %s of the model's type",
+                *(key, found, self.where, _CONFIG, default),
+            )
         if (self.described and inside != found) or stated not in (None, found):
             logging.warning(
                 "%s is %s by '%s' and %s by %s; transformers takes %s, and so it is done here",
