@@ -167,10 +167,8 @@ class Index:
         exact, found = (self.nearest(queries, top, exact)[0] for exact in (True, False))
         recall = float((found >= exact[:, -1:] - 1e-5).mean())
         warning = "warning: " * (recall < _LEAST_RECALL)
-        said = (
-            f"{warning}the graph finds {recall:.3f} of the {top} nearest texts of {len(asked)} texts and points between"
-        )
-        print(said, file=sys.stderr)
+        of_sample = f"of the {top} nearest texts of {len(asked)} sampled ones and points between"
+        print(f"{warning}the graph finds {recall:.3f} {of_sample}", file=sys.stderr)
 
     def _empty_graph(self) -> Any:
         kind = "i8" if self.kind == "int8" else "f32"

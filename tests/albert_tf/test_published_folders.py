@@ -137,11 +137,11 @@ def test_words_are_weighed_as_a_splade_folder_says(tmp_path, strategy, activatio
     logits = [row["masked_lm_logits"].numpy()[0, : len(text.split()) + 2] for row, text in zip(rows, texts)]
     expected = [SPARSE[strategy, activation](row) for row in logits]
     assert np.count_nonzero(expected) > 10
-    assert_allclose(loaded.predict(texts), expected, atol=2e-6)
+    assert_allclose(loaded.predict(texts), expected, atol=5e-6)
     assert loaded.similarity(*texts) == pytest.approx(float(np.dot(*expected)), rel=1e-5)
     loaded.save(tmp_path / "saved")
-    assert_allclose(albert_tf.load(tmp_path / "saved").predict(texts), expected, atol=2e-6)
-    assert_allclose(served(loaded, text=texts[1])["embedding"][0], expected[1], atol=2e-6)
+    assert_allclose(albert_tf.load(tmp_path / "saved").predict(texts), expected, atol=5e-6)
+    assert_allclose(served(loaded, text=texts[1])["embedding"][0], expected[1], atol=5e-6)
 
 
 def test_an_encoder_is_read_from_a_folder_with_a_head_for_words(tmp_path):

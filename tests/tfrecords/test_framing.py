@@ -11,19 +11,19 @@ from tfrecords.reading.framing import Framer
 class Ids:
     pad_id, unk_id, cls_id, sep_id, mask_id = 0, 1, 2, 3, 4
     separators_between, second_segment_id, cls_last = 1, 1, False
-    odd_to_longer = mask_keeps_blank = False
+    odd_to_longer = mask_keeps_blank = one_segment = False
 
 
 class RobertaIds:
     cls_id, pad_id, sep_id, unk_id, mask_id = 0, 1, 2, 3, 4
     separators_between, second_segment_id, cls_last = 2, 0, False
-    odd_to_longer = mask_keeps_blank = False
+    odd_to_longer = mask_keeps_blank = one_segment = False
 
 
 class XlnetIds:
     unk_id, cls_id, sep_id, pad_id, mask_id = 0, 3, 4, 5, 6
     separators_between, second_segment_id, cls_last = 1, 1, True
-    odd_to_longer = mask_keeps_blank = False
+    odd_to_longer = mask_keeps_blank = one_segment = False
 
 
 forms = st.sampled_from([Ids, RobertaIds, XlnetIds])
