@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 OPTIMIZERS = ("lamb", "adamw", "muon")
-# Definitions of the norm for gradient clipping.
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker")
 # Tasks of a user's own tables, and all; without a name, the labels decide.

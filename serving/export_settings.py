@@ -72,7 +72,7 @@ class ExportSettings(CheckedSettings):
         False, help="write bfloat16 for another CPU, if this one does not support it; the result is not tested"
     )
     calibration_text: str = setting(
-        "", help="text file for int8, one text a line, similar to those that will be sent; empty: random ids"
+        "", help="text file for int8, one text a line, similar to those that will be sent; empty: rows held out, or random"
     )
     exit_rule: str = setting(
         "confidence",

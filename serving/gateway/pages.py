@@ -172,7 +172,7 @@ def _operation(route: Route) -> dict[str, Any]:
 PAGES = (
     Page(
         "/", lambda *_, **__: _page(_PLAYGROUND, _OF_PLAYGROUND),
-        "A page to try the models on; needs no key, its questions do.", is_for_people=True,
+        "A page to try the models on.", is_for_people=True,
     ),
     Page("/v1/models", _models, "The models, as OpenAI's and Cohere's clients list them."),
     Page("/v1/models/{name:path}", _model, "One of them."),
