@@ -72,7 +72,9 @@ class ExportSettings(CheckedSettings):
         False, help="write bfloat16 for another CPU, if this one does not support it; the result is not tested"
     )
     calibration_text: str = setting(
-        "", help="text file for int8, one text a line, similar to those that will be sent; empty: rows held out, or random"
+        "",
+        help="text file for int8, one text a line, similar to those that will be sent; empty: the rows that training "
+        "held out, or random ids",
     )
     exit_rule: str = setting(
         "confidence",
