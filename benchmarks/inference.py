@@ -2,7 +2,7 @@
 
 Everything is timed in this one process in rounds, each system once a round, medians taken; ours through the exported
 SavedModel and the LiteRT version. What cannot run here is left out and named: the peers without
-`pip install '.[peers]'`, arithmetic that the CPU has not. Real sentences need the data that BUILD.md names.
+`pip install '.[peers]'`, arithmetic that the CPU has not. Real sentences need the data in --data_dir.
 """
 
 import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)

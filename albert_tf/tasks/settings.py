@@ -117,7 +117,7 @@ class FinetuningSettings(
     """The settings of a fine-tuning run.
 
     Steps count optimizer updates; batch sizes count examples. Defaults called "the task's own" are in
-    docs/guide/finetune.md.
+    docs/reference/tasks.md.
     """
 
     groups: ClassVar[dict[str, str]] = {
