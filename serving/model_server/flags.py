@@ -197,7 +197,7 @@ Serves exported models over gRPC and REST, with the flags and the answers of ten
 It runs on the pip-installed TensorFlow. Use it for development, tests, demonstrations and small loads on one machine.
 In production run the real tensorflow_model_server with the same flags. Unlike that one, it listens
 on the loopback address unless --bind_address is given, has no profiler service and no remote file systems, and
-answers from Python, which costs a fraction of a millisecond per request.
+answers from Python, which costs 0.5 to 2.5 ms per request.
 
 python -m {MODULE} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
 python -m {MODULE} --model_config_file=models.config --gateway_port=8080"""

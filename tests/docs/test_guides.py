@@ -36,7 +36,7 @@ python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name=tic
 curl -s --retry 300 --retry-delay 1 --retry-connrefused http://127.0.0.1:8501/v1/models/tickets
 """
 SST2 = "python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=minilm --output_dir=sst2\n"
-FIRST = dict.fromkeys(("which_export.md", "serve.md", "production.md"), TICKETS)
+FIRST = dict.fromkeys(("which_export.md", "serve.md", "production.md", "light.md"), TICKETS)
 FIRST |= dict.fromkeys(("score.md", "client_and_benchmark.md"), TICKETS + SERVED)
 FIRST |= {"models.md": "rm -rf minilm\n", "depth.md": "cp -r albert/albert-base-v2 run\n"}
 VOCABULARY = "python -m tfrecords.train_tokenizer --input='corpus/*.txt' --output_prefix=vocab/spm --vocab_size=30000\n"
