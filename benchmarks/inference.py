@@ -228,7 +228,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         }
         threads = settings.threads or results["machine"]["cores"]
         lite = {
-            name: functools.partial(export_lite, encoder, compute, folder / compute, threads)
+            name: functools.partial(export_lite, encoder, compute, folder / name, threads)
             for name, compute in LITE.items()
         }
         ours, light = made(makers, left_out), made(lite, left_out)

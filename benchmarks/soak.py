@@ -91,7 +91,7 @@ def main(settings: SoakSettings) -> None:
         # The memory is that of this process, after the first pass over the rows and at the end.
         counts["pss_mib"] = []
         with tempfile.TemporaryDirectory() as folder:
-            run = make_engine(encoder, name, Path(folder) / "m" / "1", rows)
+            run = make_engine(encoder, name, Path(folder) / "m", rows)
             soak(run, rows, counts, settings.calls, lambda: files.write_json(path, results))
         shown = {key: value for key, value in counts.items() if key != "first"}
         print(f"{name}: {shown}, {(counts['calls'] - before) / (time.monotonic() - begin):.1f} calls a second")
