@@ -84,8 +84,10 @@ def quota_of_one_core() -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 folder.mkdir()
                 stack.callback(folder.rmdir)
-                (folder / Path(name).name).write_text(quota)
-                break
+                # Kernels with cgroup v1 have a plain folder there, in which any file can be written.
+                if (folder / "cgroup.procs").exists():
+                    (folder / Path(name).name).write_text(quota)
+                    break
         else:
             sys.exit("error: no control group with a quota can be made in /sys/fs/cgroup; that takes root")
         yield folder
