@@ -150,3 +150,7 @@ def nearness(found: Measured, expected: Measured) -> tuple[bool, str]:
 def run() -> None:
     """Runs the command."""
     run_main(main, EvaluationSettings)
+
+
+if __name__ == "__main__":
+    run()
