@@ -14,7 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from albert_tf.checkpoints import sentence_folders
-from albert_tf.config import published
+from albert_tf.config import reading
 from albert_tf.families import families
 from albert_tf.loading import model_files
 from serving.commands import COMMANDS
@@ -39,7 +39,7 @@ def flags() -> str:
 
 def folders() -> str:
     """Returns the tables of files and keys that are read of other libraries' folders."""
-    fixed = {key: value for family in families() for key, value in family.fixed.items()} | published.MUST_EQUAL
+    fixed = {key: value for family in families() for key, value in family.fixed.items()} | reading.MUST_EQUAL
     values = {key: ", ".join(map(repr, fixed[key])) for key in sorted(fixed)}
     modules = [
         (kind, _codes(sentence_folders.READ.get(kind, ())), _others(keys))
@@ -51,7 +51,7 @@ def folders() -> str:
         _table(("change no answer", "files"), _listed(model_files.WITHOUT_EFFECT)),
         "## Keys of config.json",
         _table(("must be", "value"), [(_codes([key]), _codes([value])) for key, value in values.items()]),
-        _table(("change no number", "keys"), _listed(published.WITHOUT_EFFECT, sorted)),
+        _table(("change no number", "keys"), _listed(reading.WITHOUT_EFFECT, sorted)),
         "## Modules of sentence-transformers",
         _table(("of", "followed", "must be, or without effect"), modules),
         f"Poolings: {_codes(sentence_folders.POOLINGS)}. Activations: {_codes(sentence_folders.ACTIVATIONS)}.",

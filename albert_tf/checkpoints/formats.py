@@ -16,7 +16,6 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
 from tfrecords.tokenizers.folders.other_files import CLASSES, SENTENCE_FILES
 from tfrecords.tokenizers.loading import tokenizer_in
 
@@ -129,6 +128,9 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     if tokenizer.one_segment:
         values["model_input_names"] = ["input_ids", "attention_mask"]
     if in_file:
+        # Few tokenizers are of this class.
+        from tfrecords.tokenizers.bytes.library_bpe import LibraryBPETokenizer
+
         # For BERT's class, transformers builds the steps itself and ignores the file's.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
         # RoBERTa's, too, in another form than its own.

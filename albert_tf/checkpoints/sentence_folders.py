@@ -10,8 +10,12 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.model_files import weights_file
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.sparse_embedder import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, AlbertSparseEmbedder
+from albert_tf.models.sentence_embedder import (
+    SPARSE_ACTIVATIONS,
+    SPARSE_POOLINGS,
+    AlbertSentenceEmbedder,
+    AlbertSparseEmbedder,
+)
 from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError

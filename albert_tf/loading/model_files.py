@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from albert_tf.config.published import CONFIG_FILES
+from albert_tf.config.reading import CONFIG_FILES
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.folders.folder_files import FILES

@@ -11,8 +11,7 @@ from albert_tf.base import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.sparse_embedder import AlbertSparseEmbedder, sparse_weights
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder, AlbertSparseEmbedder, sparse_weights
 from serving.exportable.base import Exportable
 from serving.exportable.inputs import ExportSignature, InputFormat, InputFormats, Tensors, specs
 from serving.exportable.samples import as_array, model_features, row_of, whole_words

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.cost import flops, parameters
-from albert_tf.config.published import NAMED, OTHER_NAMES
+from albert_tf.config.reading import NAMED, OTHER_NAMES
 from tests.albert_tf.tiny import small, table
 from tests.refusals import refused
 

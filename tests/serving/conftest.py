@@ -22,8 +22,7 @@ from albert_tf import (
 )
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.classifiers import AlbertRegressor
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.sparse_embedder import AlbertSparseEmbedder
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder, AlbertSparseEmbedder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tests.tfrecords.tokenizers.twins import wordpiece
