@@ -106,7 +106,8 @@ class ExportSettings(CheckedSettings):
         is_lite, given = self.engine == "litert", self.given(_OF_SAVED_MODELS)
         lengths = read_numbers("warm_up_lengths", self.warm_up_lengths)
         refuse({
-            f"--output_dir={self.output_dir} is a version of an export; give its parent folder":
+            f"--output_dir={self.output_dir}: a folder with a number as its name is a version of an export; give its "
+            "parent folder":
                 Path(self.output_dir).name.isdecimal()
                 or any((Path(self.output_dir) / name).is_file() for name in (SAVED_MODEL, LITERT)),
             f"--engine=litert computes in float32 or int8, not in {self.compute}; choose one of them":

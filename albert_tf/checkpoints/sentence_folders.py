@@ -141,10 +141,18 @@ def make_embedder(
     model: AlbertEncoder | AlbertPretrainer, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
     """Builds an embedder from the model and further modules; removes what it followed from `task`."""
-    if [_kind(module) for module in modules[1:]] == ["SpladePooling"]:
-        return _make_sparse(model, folder, modules[1])
-    if (kind := files.read_object(folder / _SETTINGS).get("model_type")) == "SparseEncoder":
-        raise UserError(f"'{folder / _SETTINGS}': model_type '{kind}' is followed with one SpladePooling alone")
+    inside = files.inside(folder, modules[0].get("path"), folder / MODULES)
+    said = next((files.read_object(path) for name in TRANSFORMER_FILES if (path := inside / name).is_file()), {})
+    gives_words = _kind(modules[0]) == "MLMTransformer" or said.get("transformer_task") == "fill-mask"
+    is_named_sparse = files.read_object(folder / _SETTINGS).get("model_type") == "SparseEncoder"
+    is_sparse = [_kind(module) for module in modules[1:]] == ["SpladePooling"]
+    if is_sparse != gives_words or (is_named_sparse and not is_sparse):
+        raise UserError(
+            f"'{folder / MODULES}': scores of words (MLMTransformer, transformer_task fill-mask, model_type "
+            "SparseEncoder) are followed with one SpladePooling alone, and that one with them"
+        )
+    if is_sparse:
+        return _make_sparse(model, folder, modules[1], task)
     encoder, pooling, normalize = encoder_of(model), "", False
     projections, tensors, width = list[dict[str, Any]](), list[list[Any]](), 0
     for module in modules[1:]:
@@ -188,7 +196,7 @@ def make_embedder(
 
 
 def _make_sparse(
-    model: AlbertEncoder | AlbertPretrainer, folder: Path, module: Mapping[str, Any]
+    model: AlbertEncoder | AlbertPretrainer, folder: Path, module: Mapping[str, Any], task: dict[str, Any]
 ) -> AlbertSparseEmbedder:
     path = files.inside(folder, module.get("path"), folder / MODULES) / "config.json"
     values = _read("SpladePooling", path)
@@ -197,7 +205,9 @@ def _make_sparse(
         raise UserError(f"'{folder / MODULES}' has a SpladePooling, and the model no head for masked words")
     if f"splade_{pooling}" not in SPARSE_POOLINGS or activation not in SPARSE_ACTIVATIONS:
         raise UserError(f"'{path}': pooling_strategy {pooling!r} with {activation!r} is not followed here")
-    sparse = AlbertSparseEmbedder(model.encoder, f"splade_{pooling}", activation)
+    sparse = AlbertSparseEmbedder(
+        model.encoder, f"splade_{pooling}", activation, truncate_dim=task.get("truncate_dim", 0)
+    )
     sparse.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
     return sparse
 

@@ -163,6 +163,8 @@ class AlbertSparseEmbedder(AlbertSentenceEmbedder):
         activation: str = "relu",
         **kwargs: Any,
     ):
+        if kwargs.get("truncate_dim"):
+            raise UserError("truncate_dim would keep the first words of the vocabulary alone; leave it out")
         if activation not in SPARSE_ACTIVATIONS:
             raise UserError(f"activation '{activation}' is none of {', '.join(SPARSE_ACTIVATIONS)}")
         self.activation = activation
@@ -174,7 +176,7 @@ class AlbertSparseEmbedder(AlbertSentenceEmbedder):
             config, self.encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
         )
         self.masked_lm_head.build((None, None, config.hidden_size))
-        self.dimensions = min(config.vocab_size, self.truncate_dim or config.vocab_size)
+        self.dimensions = config.vocab_size
         self.built = True
 
     def head_variables(self) -> dict[str, keras.Variable]:

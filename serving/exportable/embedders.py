@@ -190,6 +190,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         tokenizer = self.options.tokenizer
         if self.framer is not None:
             self.piece_texts = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else self.framer.pieces
+        self.word_rows = self.num_pieces
         self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
 
     def answers(self, formats: InputFormats):
@@ -278,19 +279,19 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
         `ids` int32, `weights` float32 and, for texts, `terms` string, all [batch, terms], heaviest first.
         """
-        weights = self.weights(self.encode(batch), batch)
+        weights = self.weights(self.encode(batch), batch)[:, : self.num_pieces]
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
         weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
         terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
 
     def weights(self, encoded: Tensors, batch: TokenBatch) -> Tensor:
-        """Returns float32 [batch, pieces]."""
+        """Returns float32 [batch, word_rows]."""
         # Row by row: the logits of a whole batch take its tokens times the vocabulary.
         return tf.map_fn(
             lambda row: sparse_weights(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], *self.sparse_pooling),
             (encoded["sequence_output"], batch.lengths),
-            fn_output_signature=tf.TensorSpec([self.num_pieces], tf.float32),
+            fn_output_signature=tf.TensorSpec([self.word_rows], tf.float32),
         )
 
     def masked_text(self, text: Tensor) -> TokenBatch:
@@ -311,7 +312,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         projection = embeddings.projection.kernel if goes_back else None
         table = embeddings.words if self.own_words is None else self.own_words
         logits = vocabulary_logits(words, table, self.output_bias, projection)
-        return tf.reshape(logits[:, : self.num_pieces], [*tf.unstack(tf.shape(vectors)[:2]), self.num_pieces])
+        return tf.reshape(logits[:, : self.word_rows], [*tf.unstack(tf.shape(vectors)[:2]), self.word_rows])
 
     @staticmethod
     def keras_answers(model, features):
@@ -319,18 +320,24 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
 
 class SparseExportable(PretrainerExportable, model=AlbertSparseEmbedder):
-    """Exports an AlbertSparseEmbedder: `embedding` float32 [batch, pieces], a weight for each piece."""
+    """Exports an AlbertSparseEmbedder: `embedding` float32 [batch, vocab_size], a weight for each row of the table."""
 
+    has_dimensions = False
     lite_kind, lite_inputs, lite_signatures = "vectors", {}, {}
 
+    def add_head(self, model) -> None:
+        super().add_head(model)
+        # Rows without a piece have a weight in similarities, too.
+        self.word_rows = self.dimensions
+
     def _vector_size(self, model) -> int:
-        return min(model.dimensions, self.num_pieces)
+        return model.dimensions
 
     def answers(self, formats: InputFormats):
         return EncoderExportable.answers(self, formats)
 
     def vectors(self, encoded: Tensors, batch: TokenBatch) -> Tensors:
-        return {"embedding": self.weights(encoded, batch)[:, : self.dimensions]}
+        return {"embedding": self.weights(encoded, batch)}
 
     lite_texts, lite_row = EncoderExportable.lite_texts, EncoderExportable.lite_row
 

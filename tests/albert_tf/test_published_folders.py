@@ -42,7 +42,8 @@ def write(folder, files):
 encoder = functools.cache(lambda: AlbertEncoder(CONFIG))
 classifier = functools.cache(lambda classes: AlbertClassifier(CONFIG, classes))
 regressor = functools.cache(lambda: AlbertRegressor(CONFIG))
-words = functools.cache(lambda: AlbertPretrainer(CONFIG, pair_task=None))
+# Its table has rows without a piece, as those of many published models.
+words = functools.cache(lambda: AlbertPretrainer(CONFIG.replace(vocab_size=len(WORDS) + 3), pair_task=None))
 
 
 @functools.cache
@@ -142,6 +143,16 @@ def test_words_are_weighed_as_a_splade_folder_says(tmp_path, strategy, activatio
     loaded.save(tmp_path / "saved")
     assert_allclose(albert_tf.load(tmp_path / "saved").predict(texts), expected, atol=5e-6)
     assert_allclose(served(loaded, text=texts[1])["embedding"][0], expected[1], atol=5e-6)
+
+
+def test_a_sparse_vector_is_not_cut(tmp_path):
+    files = {"sentence_bert_config.json": {"transformer_task": "fill-mask"}}
+    with refused("truncate_dim would keep the first words of the vocabulary alone"):
+        folder = embedder(tmp_path, ("SpladePooling", {}), model=words(), **files, **{SETTINGS: {"truncate_dim": 4}})
+        albert_tf.load(folder)
+    loaded = albert_tf.load(embedder(tmp_path, ("SpladePooling", {}), model=words(), **files, **{SETTINGS: {}}))
+    with refused("--dimensions is of embeddings"):
+        make_exportable(loaded.model, ExportOptions(32, tokenizer=loaded.tokenizer, dimensions=4))
 
 
 def test_an_encoder_is_read_from_a_folder_with_a_head_for_words(tmp_path):
@@ -326,8 +337,10 @@ MODULES = table(r"""
     [["Pooling", {}]]   | {"task.json": "\"x\""}                   | task.json' holds no JSON object
     [["Pooling", {}]]   | {"config.json": {"model_type": ["bert"]}}  | model_type \['bert'\] is not
     [["Pooling", {}]]   | {"sentence_bert_config.json": {"query_length": 9}} | query_length 9 is not
-    [["Pooling", {}]]   | {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}} | model_type 'SparseEncoder'
-    [["SpladePooling", {}]] | {} | has a SpladePooling, and the model no head for masked words
+    [["Pooling", {}]]   | {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}} | are followed with one SpladePooling alone
+    [["SpladePooling", {}]] | {} | are followed with one SpladePooling alone, and that one with them
+    [["Pooling", {}]]   | {"sentence_bert_config.json": {"transformer_task": "fill-mask"}} | are followed with one SpladePooling alone
+    [["SpladePooling", {}]] | {"sentence_bert_config.json": {"transformer_task": "fill-mask"}} | has a SpladePooling, and the model no head for masked words
     [["Pooling", {}]]   | {"config_sentence_transformers.json": {"default_prompt_name": "x"}} | 'x' is none of its prompts
     [["Pooling", {"include_prompt": false}]] | {"config_sentence_transformers.json": {"prompts": {"q": "a"}, "default_prompt_name": "q"}} | 1_Pooling/config.json': include_prompt false
 """)  # noqa: E501
