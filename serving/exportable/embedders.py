@@ -279,7 +279,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
         `ids` int32, `weights` float32 and, for texts, `terms` string, all [batch, terms], heaviest first.
         """
-        weights = self.weights(self.encode(batch), batch)[:, : self.num_pieces]
+        weights = self.weights(self.encode(batch), batch)
+        if self.word_rows > self.num_pieces:
+            weights = weights[:, : self.num_pieces]
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
         weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
         terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
