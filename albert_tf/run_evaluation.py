@@ -16,12 +16,11 @@ from albert_tf.loading.hub import check_model, find_model, is_preset
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.tables.data_file import FileOptions, columns_of
 from albert_tf.trainer_settings import Applied, Columns, DataFile, Records
-from albert_tf.training.held_out import check_held_out
 from tfrecords.base import files
 from tfrecords.base.errors import UserError, refuse
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.reading.manifest import read_manifest
+from tfrecords.reading.manifest import check_held_out, read_manifest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,8 @@ from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.building.builder import build
 from tfrecords.building.runners import RUNNERS
-from tfrecords.building.settings import BuildSettings
+from tfrecords.building.settings import BuildSettings, TextSettings
 from tfrecords.corpus.documents import find_files, sample_texts, warn_of_markup
-from tfrecords.corpus.settings import TextSettings
 from tfrecords.examples.permutation import CONFIG
 from tfrecords.tokenizers.base import Tokenizer
 

@@ -15,9 +15,9 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import setting
+from tfrecords.building.settings import TextSettings
 from tfrecords.corpus import find_files, read_documents
 from tfrecords.corpus.documents import warn_of_markup
-from tfrecords.corpus.settings import TextSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
 from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer

@@ -5,13 +5,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from albert_tf.training.held_out import check_held_out
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
-from tfrecords.reading.manifest import read_manifest
+from tfrecords.reading.manifest import check_held_out, read_manifest
 from tfrecords.reading.permutations import read_permutations
 
 # Share of tokens from which rows are not packed: rounding the number of packed rows would use up most of the gain.

@@ -1,4 +1,4 @@
-"""The settings that, together with corpus and tokenizer, determine the bytes of the records."""
+"""The settings of a corpus, and those that, together with corpus and tokenizer, determine the bytes of the records."""
 
 import dataclasses
 import math
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfrecords.base.errors import UserError, refuse
-from tfrecords.base.settings import setting
-from tfrecords.corpus.settings import TextField
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.examples import segments
 from tfrecords.examples.masking import MaskingRule
 
@@ -22,6 +21,30 @@ _SHORTEST_PAIR = 5
 # Default megabytes of text in a shard: more if there would be over a thousand shards.
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
 _MANY_SHARDS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextField(CheckedSettings):
+    """Where a JSON line has its text."""
+
+    text_field: str = setting("text", help="Field of a JSON line that holds the text.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings(TextField):
+    """A corpus, and what becomes of its letters."""
+
+    input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
+    lower_case: bool | None = setting(
+        None,
+        help="Lower-case the text, as the vocabulary was made; unset: as the tokenizer or its pieces say, and for a "
+        "new vocabulary yes.",
+    )
+    keep_accents: bool | None = setting(
+        None,
+        help="Keep accents (German schön is not schon); unset: as the tokenizer says, or else strip them, as ALBERT"
+        " and BERT do.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from albert_tf import run_evaluation
-from albert_tf.training.held_out import check_held_out
 from albert_tf.training.phases import read_phases
 from tests.refusals import refused
 from tfrecords.building import builder
 from tfrecords.building.settings import BuildSettings
+from tfrecords.reading.manifest import check_held_out
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
