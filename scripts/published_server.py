@@ -82,14 +82,19 @@ def export_all(output_dir: Path) -> None:
             AlbertClassifier(AlbertEncoder(config), len(LABELS), labels=list(LABELS)).save(run / "model.keras")
             answers = albert_tf.load(run).predict(list(TEXTS))
             how = {"inputs": "ids" if kind == "ids" else "text", "engine": "litert" if name in LITERT else "tensorflow"}
-            export(ExportSettings(model=str(run), output_dir=str(output_dir / name), compute=compute, **how))
+            try:
+                export(ExportSettings(model=str(run), output_dir=str(output_dir / name), compute=compute, **how))
+            except UserError as error:
+                print(f"left out: {name}: {error}")
+                continue
         expected[name] = {
             "probabilities": [list(answer["probabilities"].values()) for answer in answers],
             "texts": list(TEXTS),
             "ids": [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS],
         }
     write_json(output_dir / EXPECTED, expected)
-    (output_dir / "models.config").write_text(config_of({name: f"/models/{name}" for name in CASES}))
+    served = {name: f"/models/{name}" for name in expected if name in CASES}
+    (output_dir / "models.config").write_text(config_of(served))
 
 
 def ask_all(target: str, expected: dict, folder: Path) -> list[str]:
@@ -104,7 +109,8 @@ def ask_all(target: str, expected: dict, folder: Path) -> list[str]:
         The cases whose answers differ by more than their tolerance.
     """
     wrong = []
-    for name, (kind, compute) in CASES.items():
+    for name in filter(expected.get, CASES):
+        kind, compute = CASES[name]
         with Client(target, name) as client:
             asked = client.predict_ids(expected[name]["ids"]) if kind == "ids" else client.predict_text(list(TEXTS))
         answers = {"client": np.asarray(asked["probabilities"], "float64")}
@@ -166,7 +172,7 @@ def main() -> None:
         elif arguments.target:
             wrong = ask_all(arguments.target, expected, Path(temporary))
         else:
-            bases = {name: folder / name for name in CASES}
+            bases = {name: folder / name for name in filter(expected.get, CASES)}
             with running_server(bases, Path(temporary), free_port()) as target:
                 wrong = ask_all(target, expected, Path(temporary))
     if wrong:
