@@ -78,6 +78,11 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         if not isinstance(names, list) or not isinstance(names[0], str):
             raise UserError(f"'{file.parent / 'config.json'}': architectures must be a list of names, not {names!r}")
         model = build_model(config, sources, tensors, family.pair_task, names[0], file)
+        if not names[0] and isinstance(model, (AlbertClassifier, AlbertRegressor)):
+            logging.warning(
+                "'%s' names no architectures; the head is read as %sForSequenceClassification's",
+                *(file.parent / "config.json", family.class_name),
+            )
         describe(model, values, file.parent)
     fill(model, sources, tensors, str(file))
     _check_activation(model, family, file.parent)

@@ -133,9 +133,8 @@ def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tup
     for start in range(0, len(texts), few):
         rows = _masked_rows(tokenizer, texts[start : start + few], preprocess.max_seq_length)
         for row, output in zip(rows.tokens["input_ids"], _outputs(loaded.model, rows, preprocess, few)):
-            # A table may have more rows than the tokenizer has pieces.
-            logits = output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id), : tokenizer.vocab_size]
-            answers.append(word_answers(logits, tokenizer.id_to_piece))
+            logits = output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id)]
+            answers.append(word_answers(logits, tokenizer))
     return answers
 
 

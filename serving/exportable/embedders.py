@@ -190,7 +190,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         tokenizer = self.options.tokenizer
         if self.framer is not None:
             self.piece_texts = tf.constant(tokenizer.piece_bytes) if tokenizer.kind == "bpe" else self.framer.pieces
-        self.word_rows = self.num_pieces
         self.sparse_pooling = getattr(model, "pooling", "splade_max"), getattr(model, "activation", "relu")
 
     def answers(self, formats: InputFormats):
@@ -239,7 +238,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         outputs = model(model_features(inputs) | positions, training=False)
         names = {"logits": "masked_lm_logits", "order_logits": "pair_logits"}
         found = {name: as_array(outputs[key]) for name, key in names.items() if name in answers}
-        found["logits"] = found["logits"][:, :, : self.num_pieces]
         return super().lite_expected(model, inputs, answers) | found
 
     def sentence_order(self, batch: TokenBatch):
@@ -251,7 +249,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         # A position after its row means nothing, but must not fail the rest of the batch.
         positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
         vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
-        best, ids = tf.math.top_k(tf.nn.softmax(self._masked_lm(vectors)), self.options.top_k)
+        best, ids = tf.math.top_k(self._of_pieces(tf.nn.softmax(self._masked_lm(vectors))), self.options.top_k)
         return {"ids": ids, "probabilities": best}
 
     def fill_text(self, batch: TokenBatch):
@@ -279,22 +277,23 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
         `ids` int32, `weights` float32 and, for texts, `terms` string, all [batch, terms], heaviest first.
         """
-        weights = self.weights(self.encode(batch), batch)
-        if self.word_rows > self.num_pieces:
-            weights = weights[:, : self.num_pieces]
+        weights = self._of_pieces(self.weights(self.encode(batch), batch))
         count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
         weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
         terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
 
     def weights(self, encoded: Tensors, batch: TokenBatch) -> Tensor:
-        """Returns float32 [batch, word_rows]."""
+        """Returns float32 [batch, vocab_size]."""
         # Row by row: the logits of a whole batch take its tokens times the vocabulary.
         return tf.map_fn(
             lambda row: sparse_weights(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], *self.sparse_pooling),
             (encoded["sequence_output"], batch.lengths),
-            fn_output_signature=tf.TensorSpec([self.word_rows], tf.float32),
+            fn_output_signature=tf.TensorSpec([self.encoder.config.vocab_size], tf.float32),
         )
+
+    def _of_pieces(self, words: Tensor) -> Tensor:
+        return words if self.num_pieces == self.encoder.config.vocab_size else words[..., : self.num_pieces]
 
     def masked_text(self, text: Tensor) -> TokenBatch:
         """Converts strings [batch] with "[MASK]" or the vocabulary's own mask token to rows."""
@@ -314,7 +313,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         projection = embeddings.projection.kernel if goes_back else None
         table = embeddings.words if self.own_words is None else self.own_words
         logits = vocabulary_logits(words, table, self.output_bias, projection)
-        return tf.reshape(logits[:, : self.word_rows], [*tf.unstack(tf.shape(vectors)[:2]), self.word_rows])
+        return tf.reshape(logits, [*tf.unstack(tf.shape(vectors)[:2]), config.vocab_size])
 
     @staticmethod
     def keras_answers(model, features):
@@ -326,11 +325,6 @@ class SparseExportable(PretrainerExportable, model=AlbertSparseEmbedder):
 
     has_dimensions = False
     lite_kind, lite_inputs, lite_signatures = "vectors", {}, {}
-
-    def add_head(self, model) -> None:
-        super().add_head(model)
-        # Rows without a piece have a weight in similarities, too.
-        self.word_rows = self.dimensions
 
     def _vector_size(self, model) -> int:
         return model.dimensions

@@ -103,7 +103,7 @@ class LiteModel(TextModel):
         if kind == "words":
             rows = self._maker.masked(strings(texts, "texts"))
             found = self._run(rows, batch_size, ["logits"])
-            return [word_answers(one["logits"], self._maker.tokenizer.id_to_piece) for one in found]
+            return [word_answers(one["logits"], self._maker.tokenizer) for one in found]
         words = words_of(texts)
         rows = self._maker.words([one[: self._maker.max_seq_length] for one in words])
         found = zip(words, rows.heads, self._run(rows, batch_size))

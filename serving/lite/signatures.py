@@ -283,7 +283,7 @@ class _Words(_Vectors):
         return {"probabilities": softmax(_stacked(self.run(rows, advance), "order_logits", (2,)))}
 
     def _best(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        shares = softmax(logits)
+        shares = softmax(logits)[:, : self.maker and self.maker.tokenizer.vocab_size]
         ids = np.argsort(-shares, axis=-1, kind="stable")[:, : self.limits.top_k]
         return ids.astype(np.int32), np.take_along_axis(shares, ids, -1).astype(np.float32)
 

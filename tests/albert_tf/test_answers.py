@@ -21,6 +21,7 @@ from albert_tf import (
     Preprocessor,
 )
 from albert_tf.loading import answers
+from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.tiny import small
 from tests.refusals import refused
 from tfrecords.base.errors import UserError
@@ -161,15 +162,25 @@ def test_vectors_do_not_depend_on_the_batch(tmp_path, model):
 
 
 def test_masked_words_are_guessed(tmp_path, monkeypatch):
-    loaded = saved(AlbertPretrainer(CONFIG), tmp_path)
+    # Rows of the table without a piece are no answers, and have their share of the probability.
+    loaded = saved(AlbertPretrainer(CONFIG.replace(vocab_size=20, initializer_range=0.5)), tmp_path)
 
     def pieces(texts):
         return [[[piece for piece, _ in guesses] for guesses in found] for found in loaded.predict(texts)]
 
     ids = np.array([[2, 10, 4, 11, 4, 3]], "int32")
-    logits = np.asarray(loaded.model({"input_ids": ids})["masked_lm_logits"])[0]
-    wanted = [[PIECES[i] for i in np.argsort(-logits[position])[:5]] for position in (2, 4)]
-    assert pieces(["the [MASK] was [MASK]"]) == [wanted]
+    logits = loaded.model({"input_ids": ids})["masked_lm_logits"]
+    shares = tf.nn.softmax(logits).numpy()[0, [2, 4], : len(PIECES)]
+    best = np.argsort(-shares)[:, :5]
+    (found,) = loaded.predict(["the [MASK] was [MASK]"])
+    assert [[piece for piece, _ in guesses] for guesses in found] == [[PIECES[i] for i in row] for row in best]
+    options = ExportOptions(24, tokenizer=loaded.tokenizer, task=loaded.task)
+    fill = make_exportable(loaded.model, options).signatures()["fill_mask"].function
+    for given in (
+        np.array([[share for _, share in guesses] for guesses in found]),
+        fill(text=np.array(["the [MASK] was [MASK]"]))["probabilities"][0],
+    ):
+        assert_allclose(given, np.take_along_axis(shares, best, 1), rtol=1e-4)
     several = ["[MASK] was", "the [MASK] was [MASK]", "a [MASK]"]
     whole = pieces(several)
     monkeypatch.setattr(answers, "_MOST_LOGITS", 1)

@@ -278,6 +278,7 @@ def test_several_labels_a_text_have_probabilities_of_their_own(tmp_path):
 
 
 WARNED = table("""
+    config.json | {"architectures": "..."}              | names no architectures; the head is read as AlbertForSeque
     config.json | {"id2label": {"0": "x", "1": "x"}}    | names several classes x; their numbers are added
     config.json | {"emb_size": 9, "rope": 1}            | config.json': keys that transformers does not know either are
     config.json | {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"} | through tanh there

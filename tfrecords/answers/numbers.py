@@ -93,8 +93,9 @@ def span_answers(answers: Sequence[Answers], threshold: float | None) -> list[di
     ]
 
 
-def word_answers(logits: np.ndarray, id_to_piece: Callable[[int], str]) -> list[list[tuple[str, float]]]:
-    """Returns the likeliest tokens of each masked one; `logits` [masked tokens, vocabulary]."""
-    shares = softmax(logits)
+def word_answers(logits: np.ndarray, tokenizer: Any) -> list[list[tuple[str, float]]]:
+    """Returns the likeliest tokens of each masked one; `logits` [masked tokens, rows of the table]."""
+    # A table may have more rows than the tokenizer has pieces.
+    shares = softmax(logits)[:, : tokenizer.vocab_size]
     best = np.argsort(-shares, axis=-1)[:, :_TOP].tolist()
-    return [[(id_to_piece(i), float(share[i])) for i in ids] for ids, share in zip(best, shares)]
+    return [[(tokenizer.id_to_piece(i), float(share[i])) for i in ids] for ids, share in zip(best, shares)]

@@ -109,6 +109,10 @@ def test_pairs_are_cut_as_by_the_file_s_own_library(tmp_path):
 
 
 def test_second_texts_have_segment_0_where_the_model_takes_no_segments(tmp_path):
+    # Version 5 of transformers, whose files have a "backend", gives second texts of this class segment 0.
+    for config, segment in ((BERT | {"backend": "tokenizers"}, 1), (OF_FILE, 1), (OF_FILE | {"backend": "x"}, 0)):
+        write(tmp_path, config, lowercase=True)
+        assert load_tokenizer(tmp_path).second_segment_id == segment
     write(tmp_path, BERT | {"model_input_names": ["input_ids", "attention_mask"]})
     ours = load_tokenizer(tmp_path)
     assert ours.second_segment_id == 0
@@ -134,6 +138,8 @@ def test_the_type_of_the_model_is_its_class_where_none_is_named(tmp_path, caplog
     write(tmp_path, {}, {"model_type": "bert"}, lowercase=False)
     assert tokenizer_in(tmp_path).lower_case and "do_lower_case is False by" in caplog.text
     assert not tokenizer_in(tmp_path, lower_case=False).lower_case
+    write(tmp_path, {}, {"model_type": "roberta"}, lowercase=False)
+    assert tokenizer_in(tmp_path) and "a WordPiece tokenizer, not its class's" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra", "distilbert"])
@@ -170,19 +176,27 @@ def test_steps_that_transformers_rebuilds_by_the_models_type_are_followed_with_a
         assert ("without tokenizer_config.json, transformers takes False" in caplog.text) == blank
 
 
-# As transformers 5.23 of the same files: tokenizer_config.json has priority.
+# As transformers 4.57 and 5.23 of the same files; only of one that says nothing they differ.
 @pytest.mark.parametrize(
     "of_config, in_file, keeps",
-    [(None, True, False), (None, False, True), (True, False, False), (False, True, True), (False, False, True)],
+    [(None, True, False), (None, False, True), (True, False, False), (False, True, True), (False, False, True)]
+    + [(None, None, False), (True, None, False), (False, None, True)],
 )
-def test_a_mask_token_takes_a_blank_in_as_the_files_say(tmp_path, of_config, in_file, keeps):
+def test_a_mask_token_takes_a_blank_in_as_the_files_say(tmp_path, caplog, of_config, in_file, keeps):
     values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
-    values["added_tokens"][-1]["lstrip"] = in_file
-    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     token = {"content": "<mask>", "lstrip": of_config}
-    decoder = {} if of_config is None else {"added_tokens_decoder": {str(values["added_tokens"][-1]["id"]): token}}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"} | decoder))
+    said = {} if of_config is None else {"added_tokens_decoder": {str(values["added_tokens"][-1]["id"]): token}}
+    if in_file is None:
+        said = {} if of_config is None else {"mask_token": token}
+        ids = values["model"]["vocab"] | {token["content"]: token["id"] for token in values["added_tokens"]}
+        (tmp_path / "vocab.json").write_text(json.dumps(ids))
+        (tmp_path / "merges.txt").write_text("".join(f"{' '.join(pair)}\n" for pair in values["model"]["merges"]))
+    else:
+        values["added_tokens"][-1]["lstrip"] = in_file
+        (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"} | said))
     ours = load_tokenizer(tmp_path)
+    assert ("takes in the blank" in caplog.text) == (of_config is in_file is None)
     ours.save(tmp_path / "own")
     for tokenizer in (ours, load_tokenizer(tmp_path / "own")):
         assert re.split(Framer(tokenizer, 9).mask_pattern, "a <mask> is") == ["a " if keeps else "a", " is"]

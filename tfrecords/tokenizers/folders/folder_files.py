@@ -51,6 +51,7 @@ class FolderFiles:
         by_class: whether transformers reads tokenizer_config.json, not tokenizer.json.
         of_model: whether transformers infers a class that lower-cases from the model's type.
         fairseq: the pieces that fairseq puts before a SentencePiece model's own, or ().
+        one_segment: whether transformers, in the version that wrote the files, gives second texts segment 0.
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
 
@@ -74,6 +75,9 @@ class FolderFiles:
         self._is_rebuilt = has_own_steps and not self.has_config and self._kind != "WordPiece"
         self.of_model = not self.has_config and bool(of_class.own_steps) and not of_class.keeps_case
         self.fairseq, self.pair = of_class.fairseq, of_class.pair
+        # Version 5 writes this key.
+        names, version = self.settings.get("model_input_names"), 5 if "backend" in self.settings else 4
+        self.one_segment = "token_type_ids" not in names if isinstance(names, list) else of_class.segments < version
 
     def check(self, kind: str) -> None:
         """Raises UnknownTokenizer for an unsupported step or key; see `other_files`."""
@@ -85,6 +89,11 @@ class FolderFiles:
                 other_files.refuse(self.where, f"says {part} on the {side}")
         if self.described:
             other_files.check_file(self.described, self.where)
+            if self._class.own_steps not in ("", self._kind):
+                logging.warning(
+                    "'%s' holds a %s tokenizer, not its class's; it is followed, as in transformers 4, not 5",
+                    *(self.where, self._kind),
+                )
             frames = [step for step in self.steps("post_processor") if step["type"] in other_files.FRAMES]
             if not frames and not self.by_class:
                 logging.warning("'%s': no post_processor frames rows; they get [CLS] and [SEP] here", self.where)
@@ -144,11 +153,11 @@ class FolderFiles:
     def takes_blank(self, name: str) -> bool | None:
         """Returns whether the mask token `name` takes in blanks before it (lstrip), or None if no file says so.
 
-        As in transformers 5, the tokens that tokenizer_config.json adds have priority, and its mask_token says nothing.
+        As in transformers, added tokens have priority, those of tokenizer_config.json first.
         """
         tokens = [*(self.settings.get("added_tokens_decoder") or {}).values()]
-        tokens += self.described.get("added_tokens") or []
-        return next((one.get("lstrip") for one in tokens if one.get("content") == name), None)
+        tokens += [*(self.described.get("added_tokens") or []), self.settings.get("mask_token")]
+        return next((one.get("lstrip") for one in tokens if isinstance(one, dict) and one.get("content") == name), None)
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
         """Returns the tokens that the files add to the vocabulary `ids`, by ascending id."""
@@ -203,13 +212,19 @@ def folder_rules(folder: Path, tokenizer: Tokenizer) -> list[str]:
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     lowers_first = files.read_object(next(found, folder)).get("do_lower_case")
     near = FolderFiles(folder)
-    names = near.settings.get("model_input_names")
+    mask = tokenizer.id_to_piece(tokenizer.mask_id)
+    takes_blank = near.takes_blank(mask) if tokenizer.kind == "bpe" else True
+    if takes_blank is None and (folder / "merges.txt").is_file():
+        logging.warning(
+            "'%s' does not say whether %s takes in the blank before it (lstrip); it does here and in transformers 4,"
+            " in version 5 it does not",
+            *(folder, mask),
+        )
     rules = {
         "lowers_first": lowers_first,
         "odd_to_longer": near.is_of_library,
-        "one_segment": tokenizer.second_segment_id and isinstance(names, list) and "token_type_ids" not in names,
-        "mask_keeps_blank": tokenizer.kind == "bpe"
-        and near.takes_blank(tokenizer.id_to_piece(tokenizer.mask_id)) is False,
+        "one_segment": tokenizer.second_segment_id and near.one_segment,
+        "mask_keeps_blank": takes_blank is False,
     }
     return [name for name, holds in rules.items() if holds]
 

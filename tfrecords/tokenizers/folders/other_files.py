@@ -21,6 +21,8 @@ class TokenizerClass(NamedTuple):
         roles: special tokens, where no file says them; others take BERT's.
         fairseq: the pieces that fairseq puts before those of a SentencePiece model, whose own it drops if they are the
             same (transformers/convert_slow_tokenizer.py).
+        segments: the last version of transformers that gives second texts segment 1 if no model_input_names are stated;
+            0 for none.
     """
 
     kinds: tuple[str, ...] = ()
@@ -29,13 +31,14 @@ class TokenizerClass(NamedTuple):
     pair: tuple[int, int] = (1, 1)
     roles: dict[str, str] = {}
     fairseq: tuple[str, ...] = ()
+    segments: int = 4
 
 
 _WORDS, _PIECES, _BYTES = "wordpiece", "sentencepiece", "bpe"
-_LIKE_BERT = TokenizerClass((_WORDS,), "WordPiece")
-_LIKE_ROBERTA = TokenizerClass((_BYTES,), "BPE")
+_LIKE_BERT = TokenizerClass((_WORDS,), "WordPiece", segments=5)
+_LIKE_ROBERTA = TokenizerClass((_BYTES,), "BPE", segments=0)
 CLASSES = {
-    "Bert": TokenizerClass((_WORDS, _PIECES, _BYTES), "WordPiece"),
+    "Bert": TokenizerClass((_WORDS, _PIECES, _BYTES), "WordPiece", segments=5),
     "Albert": TokenizerClass((_WORDS, _PIECES), "Unigram"),
     "MPNet": TokenizerClass(
         (_WORDS, _BYTES),
@@ -48,9 +51,8 @@ CLASSES = {
     "Camembert": TokenizerClass(
         (_PIECES,), pair=(2, 0), fairseq=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
     ),
-    **dict.fromkeys(
-        ["Electra", "MobileBert", "DistilBert", "RetriBert", "ConvBert", "Funnel", "LayoutLM", "Splinter"], _LIKE_BERT
-    ),
+    **dict.fromkeys(["Electra", "MobileBert", "RetriBert", "ConvBert", "Funnel", "LayoutLM", "Splinter"], _LIKE_BERT),
+    "DistilBert": _LIKE_BERT._replace(segments=0),
     **dict.fromkeys(["Roberta", "Longformer", "Bart", "LED"], _LIKE_ROBERTA),
     # Their files are complete in themselves.
     **dict.fromkeys(["GPT2", "Deberta", "GPTNeoX", "CodeGen", "ModernBert"], TokenizerClass((_BYTES,))),
