@@ -328,6 +328,11 @@ class SparseExportable(PretrainerExportable, model=AlbertSparseEmbedder):
     lite_kind, lite_inputs, lite_signatures = "vectors", {}, {}
 
     def add_head(self, model) -> None:
+        if model.query_length:
+            raise UserError(
+                "exports have no table for queries, and a server would read these as documents; to export the model "
+                "for documents alone, list its transformer and SpladePooling in modules.json, without the Router"
+            )
         super().add_head(model)
         # Rows without a piece have a weight in similarities, too.
         self.word_rows = self.dimensions
