@@ -41,6 +41,7 @@ class Loaded(TextModel):
     tokenizer: Tokenizer | None
     task: dict[str, Any]
     source: str = ""
+    _looks_up: bool = dataclasses.field(default=False, compare=False)
     _process: int = dataclasses.field(default_factory=os.getpid, init=False, compare=False)
 
     @functools.cached_property
@@ -76,7 +77,16 @@ class Loaded(TextModel):
 
     def vectors(self, texts: Any, batch_size: int, show_progress: bool, prompt_name: str) -> np.ndarray:
         self._check_process()
+        if self._looks_up:
+            return answers.look_up(self, texts, prompt_name)
         return answers.embed(self, texts, batch_size, show_progress, prompt_name)
+
+    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+        """Calls `encode` with the model's prompt for queries; if it has a table for queries, looks up each token."""
+        self._check_process()
+        has_table = getattr(self.model, "query_length", 0)
+        asked = dataclasses.replace(self, _looks_up=True) if has_table else self
+        return TextModel.encode_query(asked, texts, **options)
 
     def _check_process(self) -> None:
         # TensorFlow would wait for ever for threads that are the parent's.

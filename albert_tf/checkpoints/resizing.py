@@ -8,7 +8,7 @@ from albert_tf.checkpoints.variables import Model, changed, encoder_of, named_va
 from albert_tf.config import AlbertConfig
 from tfrecords.base.errors import UserError, refuse
 
-_BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias", "masked_lm/decoder")
+_BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias", "masked_lm/decoder", "query_weights")
 
 
 def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
@@ -20,6 +22,7 @@ from tfrecords.answers.texts import default_prompt
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES as TRANSFORMER_FILES
+from tfrecords.tokenizers.loading import tokenizer_in
 
 # The list of a model's modules, and the folder of each.
 MODULES = "modules.json"
@@ -43,6 +46,8 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.SiLU": "silu",
     "torch.nn.modules.activation.Softmax": "softmax",
 }
+# Tokenizers without a limit say 1e30.
+_UNLIMITED = 2**31 - 1
 _SENTENCE = ("sentence_embedding",)
 # By module: the keys that are not read, with their allowed values; (): any value.
 FIXED: dict[str, dict[str, tuple]] = {
@@ -54,6 +59,7 @@ FIXED: dict[str, dict[str, tuple]] = {
         "module_output_name": (*_SENTENCE, None),
     },
     "SpladePooling": {"word_embedding_dimension": (), "embedding_dimension": (), "chunk_size": ()},
+    "SparseStaticEmbedding": {"frozen": ()},
     "Normalize": {"module_input_name": _SENTENCE, "module_output_name": (*_SENTENCE, None)},
     # No dropout outside training.
     "Dropout": {"dropout": ()},
@@ -88,8 +94,8 @@ READ = {
 def read_modules(folder: Path) -> list[dict[str, Any]]:
     """Returns a folder's modules, the transformer first; [] if another library wrote the folder."""
     path = folder / MODULES
-    modules = hub.read_modules(path) if path.is_file() else []
-    if modules and _kind(modules[0]) not in ("Transformer", "MLMTransformer"):
+    modules = hub.read_modules(folder.joinpath) if path.is_file() else []
+    if modules and hub.module_kind(modules[0]) not in ("Transformer", "MLMTransformer"):
         raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
     return modules
 
@@ -106,8 +112,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     if isinstance(length, bool) or not isinstance(length, int | float | None) or not (length is None or length >= 0):
         raise UserError(f"'{path}': max_seq_length must be a number of tokens, not {length!r}")
     if length := length or tokenizer_limit(inside):
-        # Tokenizers without a limit say 1e30.
-        found["max_seq_length"] = int(min(length, 2**31 - 1))
+        found["max_seq_length"] = int(min(length, _UNLIMITED))
     values = _read(_SETTINGS, folder / _SETTINGS)
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
@@ -143,20 +148,21 @@ def make_embedder(
     """Builds an embedder from the model and further modules; removes what it followed from `task`."""
     inside = files.inside(folder, modules[0].get("path"), folder / MODULES)
     said = next((files.read_object(path) for name in TRANSFORMER_FILES if (path := inside / name).is_file()), {})
-    gives_words = _kind(modules[0]) == "MLMTransformer" or said.get("transformer_task") == "fill-mask"
+    gives_words = hub.module_kind(modules[0]) == "MLMTransformer" or said.get("transformer_task") == "fill-mask"
     is_named_sparse = files.read_object(folder / _SETTINGS).get("model_type") == "SparseEncoder"
-    is_sparse = [_kind(module) for module in modules[1:]] == ["SpladePooling"]
-    if is_sparse != gives_words or (is_named_sparse and not is_sparse):
+    behind = [module for module in modules[1:] if module.get("route") != "query"]
+    is_sparse = [hub.module_kind(module) for module in behind] == ["SpladePooling"]
+    if is_sparse != gives_words or (not is_sparse and (is_named_sparse or modules[1:] != behind)):
         raise UserError(
             f"'{folder / MODULES}': scores of words (MLMTransformer, transformer_task fill-mask, model_type "
             "SparseEncoder) are followed with one SpladePooling alone, and that one with them"
         )
     if is_sparse:
-        return _make_sparse(model, folder, modules[1], task)
+        return _make_sparse(model, folder, modules, task)
     encoder, pooling, normalize = encoder_of(model), "", False
     projections, tensors, width = list[dict[str, Any]](), list[list[Any]](), 0
-    for module in modules[1:]:
-        kind, path = _kind(module), files.inside(folder, module.get("path"), folder / MODULES)
+    for module in behind:
+        kind, path = hub.module_kind(module), files.inside(folder, module.get("path"), folder / MODULES)
         known = kind in ("Dropout", "Normalize") or (kind == "Pooling" and not pooling) or (kind == "Dense" and pooling)
         if not known or (normalize and kind != "Normalize"):
             after = "one Pooling, then Dense, then Normalize"
@@ -196,20 +202,38 @@ def make_embedder(
 
 
 def _make_sparse(
-    model: AlbertEncoder | AlbertPretrainer, folder: Path, module: Mapping[str, Any], task: dict[str, Any]
+    model: AlbertEncoder | AlbertPretrainer, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSparseEmbedder:
-    path = files.inside(folder, module.get("path"), folder / MODULES) / "config.json"
+    inside, path, *tables = (files.inside(folder, module.get("path"), folder / MODULES) for module in modules)
+    path /= "config.json"
     values = _read("SpladePooling", path)
     pooling, activation = values.get("pooling_strategy", "max"), values.get("activation_function", "relu")
     if not isinstance(model, AlbertPretrainer):
         raise UserError(f"'{folder / MODULES}' has a SpladePooling, and the model no head for masked words")
     if f"splade_{pooling}" not in SPARSE_POOLINGS or activation not in SPARSE_ACTIVATIONS:
         raise UserError(f"'{path}': pooling_strategy {pooling!r} with {activation!r} is not followed here")
+    weights, length = _query_table(tables[0], inside) if tables else (None, 0)
     sparse = AlbertSparseEmbedder(
-        model.encoder, f"splade_{pooling}", activation, truncate_dim=task.get("truncate_dim", 0)
+        model.encoder, f"splade_{pooling}", activation, length, truncate_dim=task.get("truncate_dim", 0)
     )
     sparse.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
+    if weights is not None:
+        if weights.shape != (sparse.dimensions,):
+            raise UserError(f"'{folder}' has a table for queries {weights.shape}, must be ({sparse.dimensions},)")
+        sparse.query_weights.assign(weights)
     return sparse
+
+
+def _query_table(place: Path, inside: Path) -> tuple[np.ndarray, int]:
+    # The weights of tokens, and how many tokens of a query are read.
+    _read("SparseStaticEmbedding", place / "config.json")
+    tensors = read_tensors(weights_file(place))
+    if list(tensors) != ["weight"]:
+        raise UserError(f"'{place}' holds {', '.join(tensors)}, and a SparseStaticEmbedding has weight alone")
+    own, other = tokenizer_in(inside), tokenizer_in(place)
+    if own is None or other is None or own.sha256 != other.sha256:
+        raise UserError(f"'{place}' must have the tokenizer of '{inside}'; others for queries are not followed here")
+    return tensors["weight"], int(min(tokenizer_limit(place) or _UNLIMITED, _UNLIMITED))
 
 
 def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:
@@ -247,10 +271,6 @@ def written_activation(name: str) -> dict[str, Any]:
     if theirs is None:
         raise UserError(f"activation '{name}' has no form there; known are {', '.join(ACTIVATIONS.values())}")
     return {"sentence_transformers": {"activation_fn": theirs}}
-
-
-def _kind(module: Mapping[str, Any]) -> str:
-    return str(module.get("type", "")).rsplit(".", 1)[-1]
 
 
 def _read(kind: str, path: Path) -> dict[str, Any]:

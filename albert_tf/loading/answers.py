@@ -24,6 +24,7 @@ from tfrecords.answers.texts import (
     check_pairs,
     no_mask,
     no_texts,
+    no_tokenizer,
     no_vectors,
     prompt_of,
     questions_of,
@@ -60,6 +61,19 @@ def embed(
     rows = preprocess.rows([prompt + text for text in strings(texts, "texts")])
     outputs = _outputs(model, rows, preprocess, batch_size, show_progress)
     return np.array(outputs, "float32").reshape(-1, model.dimensions)
+
+
+def look_up(loaded: "Loaded", texts: Any, prompt_name: str) -> np.ndarray:
+    """Weighs each token of queries by the model's table; returns float32 [texts, dimensions]."""
+    model, prompt = loaded.model, prompt_of(loaded.task, prompt_name)
+    if loaded.tokenizer is None:
+        raise no_tokenizer()
+    asked = [prompt + text for text in strings(texts, "texts")]
+    tokens = encode(loaded.tokenizer, asked, model.query_length)[:, : model.query_length]
+    rows, ids = tokens.value_rowids().numpy(), tokens.values.numpy()
+    vectors = np.zeros((len(asked), model.dimensions), "float32")
+    vectors[rows, ids] = np.asarray(model.query_weights)[ids]
+    return vectors
 
 
 def _outputs(

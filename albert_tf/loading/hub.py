@@ -13,7 +13,7 @@ from albert_tf.config.reading import check_kind
 from albert_tf.loading.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, unknown_names, weights_file
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_object
-from tfrecords.base.hub import MODULES, Fetch, find, nothing_read, read_modules
+from tfrecords.base.hub import MODULES, Fetch, find, module_kind, nothing_read, read_modules
 from tfrecords.tokenizers.folders.folder_files import tokenizer_files
 
 # What keras-hub downloads itself.
@@ -67,7 +67,7 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
 
 
 def _pickle_in(folder: Path) -> str:
-    modules = read_modules(folder / MODULES) if (folder / MODULES).is_file() else []
+    modules = read_modules(folder.joinpath) if (folder / MODULES).is_file() else []
     places = [folder / module["path"] for module in modules] or [folder]
     read = (weights_file(place) for place in places if not (place / MODEL_FILE).is_file())
     return next((os.path.relpath(file, folder) for file in read if file.name in _PICKLES and file.is_file()), "")
@@ -86,21 +86,28 @@ def _needed(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool =
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"
         )
-    modules = read_modules(fetch(MODULES)) if MODULES in listed else []
+    modules = read_modules(fetch) if MODULES in listed else []
     inside, *others = [f"{module['path']}/".removeprefix("/") for module in modules] or [""]
     weights = _weights(name, listed, inside, fetch, allow_pickle)
     if f"{inside}{_CONFIG}" in listed and inside + _PRESET not in listed:
         check_kind(read_object(fetch(f"{inside}{_CONFIG}")), name)
-    here = [file.removeprefix(inside) for file in listed if file.startswith(inside)]
+    here = _in(listed, inside)
     small = [f"{inside}{file}" for file in {*tokenizer_files(here), *(one for one in here if _matches(one))}]
     small += [file for file in listed if file not in small and _matches(file)] if inside else []
     for prefix, module in zip(others, modules[1:]):
-        kind = str(module.get("type")).rsplit(".", 1)[-1]
+        kind = module_kind(module)
         small += [f"{prefix}{_CONFIG}"] if kind != "Normalize" or f"{prefix}{_CONFIG}" in listed else []
-        small += _weights(name, listed, prefix, fetch, allow_pickle) if kind == "Dense" else []
+        has_weights = kind in ("Dense", "SparseStaticEmbedding")
+        small += _weights(name, listed, prefix, fetch, allow_pickle) if has_weights else []
+        if "route" in module:
+            small += [f"{prefix}{one}" for one in tokenizer_files(_in(listed, prefix))]
     if unknown := unknown_names(file for file in here if "/" not in file):
         logging.warning("'%s' holds files that are not read: %s", name, ", ".join(unknown))
     return [*small, *weights]
+
+
+def _in(listed: Sequence[str], folder: str) -> list[str]:
+    return [file.removeprefix(folder) for file in listed if file.startswith(folder)]
 
 
 def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_pickle: bool) -> list[str]:

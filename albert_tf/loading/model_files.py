@@ -24,7 +24,8 @@ READ = {
         model.weights.h5 task.weights.h5 *.index *.data-* checkpoint model.keras""",
     "configuration": f"{CONFIG_FILES} task.json metadata.json",
     "tokenizer": FILES,
-    "sentence-transformers": """modules.json config_sentence_transformers.json sentence_*_config.json""",
+    "sentence-transformers": """modules.json router_config.json config_sentence_transformers.json
+        sentence_*_config.json""",
 }
 # Those that change no answer.
 WITHOUT_EFFECT = {

@@ -144,6 +144,8 @@ class AlbertSparseEmbedder(AlbertSentenceEmbedder):
     Args:
         pooling: "splade_max" or "splade_sum" over the tokens, see `sparse_weights`.
         activation: "relu", or "log1p_relu", which damps twice.
+        query_length: tokens of a query that `Loaded.encode_query` reads, to weigh each by `query_weights`, float32
+            [vocab_size]; 0: queries are read as documents are.
 
     Raises:
         UserError: an unknown pooling or activation.
@@ -161,13 +163,14 @@ class AlbertSparseEmbedder(AlbertSentenceEmbedder):
         encoder: AlbertEncoder | AlbertConfig,
         pooling: str = "splade_max",
         activation: str = "relu",
+        query_length: int = 0,
         **kwargs: Any,
     ):
         if kwargs.get("truncate_dim"):
             raise UserError("truncate_dim would keep the first words of the vocabulary alone; leave it out")
         if activation not in SPARSE_ACTIVATIONS:
             raise UserError(f"activation '{activation}' is none of {', '.join(SPARSE_ACTIVATIONS)}")
-        self.activation = activation
+        self.activation, self.query_length = activation, query_length
         super().__init__(encoder, pooling, False, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
@@ -177,10 +180,13 @@ class AlbertSparseEmbedder(AlbertSentenceEmbedder):
         )
         self.masked_lm_head.build((None, None, config.hidden_size))
         self.dimensions = config.vocab_size
+        if self.query_length:
+            self.query_weights = self.add_weight((self.dimensions,), trainable=False, name="query_weights")
         self.built = True
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        return self.masked_lm_head.named_variables()
+        table = {"query_weights": self.query_weights} if self.query_length else {}
+        return self.masked_lm_head.named_variables() | table
 
     def pool(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
         mask = features.get("input_mask", ops.ones_like(features["input_ids"]))
@@ -194,4 +200,5 @@ class AlbertSparseEmbedder(AlbertSentenceEmbedder):
 
     def get_config(self) -> dict[str, Any]:
         values = super().get_config() | {"activation": self.activation}
+        values |= {"query_length": self.query_length} if self.query_length else {}
         return {name: value for name, value in values.items() if name not in ("normalize", "projections")}

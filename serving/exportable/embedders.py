@@ -326,6 +326,14 @@ class SparseExportable(PretrainerExportable, model=AlbertSparseEmbedder):
     has_dimensions = False
     lite_kind, lite_inputs, lite_signatures = "vectors", {}, {}
 
+    def add_head(self, model) -> None:
+        if model.query_length:
+            raise UserError(
+                "exports have no table for queries, and a server would read these as documents; to export the model "
+                "for documents alone, list its transformer and SpladePooling in modules.json, without the Router"
+            )
+        super().add_head(model)
+
     def _vector_size(self, model) -> int:
         return model.dimensions
 

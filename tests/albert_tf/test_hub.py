@@ -19,6 +19,7 @@ from albert_tf.loading.load import convert
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
 from tests.albert_tf.test_loading import PIECES, write_modules, written
+from tests.albert_tf.test_published_folders import routed
 from tests.albert_tf.tiny import table
 from tests.conftest import ROOT
 from tests.refusals import refused
@@ -104,6 +105,15 @@ def test_a_model_by_name_is_the_model_of_the_folder(server):
     assert (loaded.model.pooling, loaded.task) == ("cls", expected.task) and loaded.task["max_seq_length"] == 12
     assert loaded.source == NAMES
     assert_array_equal(loaded.encode(["a b", "b"]), expected.encode(["a b", "b"]))
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_router_by_name_is_the_model_of_the_folder(server):
+    routed(PUBLISHED)
+    loaded, expected = loading.load(NAMES), loading.load(PUBLISHED)
+    assert_array_equal(loaded.encode_query(["a b a"]), expected.encode_query(["a b a"]))
+    assert_array_equal(loaded.encode(["a b a"]), expected.encode(["a b a"]))
+    assert load_tokenizer(NAMES).sha256 == expected.tokenizer.sha256
 
 
 @pytest.mark.usefixtures("eagerly")

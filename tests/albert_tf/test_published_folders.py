@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 import albert_tf
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertRegressor
 from albert_tf.checkpoints import formats, save_huggingface
+from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.loading.load import convert
 from serving.client.tasks import raw_scores
 from serving.exportable import ExportOptions, make_exportable
@@ -56,7 +57,7 @@ def saved(model):
 
 def published(folder, model, **files):
     """A folder as transformers writes it."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in saved(model).items():
         (folder / name).write_bytes(content)
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
@@ -143,6 +144,89 @@ def test_words_are_weighed_as_a_splade_folder_says(tmp_path, strategy, activatio
     loaded.save(tmp_path / "saved")
     assert_allclose(albert_tf.load(tmp_path / "saved").predict(texts), expected, atol=5e-6)
     assert_allclose(served(loaded, text=texts[1])["embedding"][0], expected[1], atol=5e-6)
+
+
+TABLE = np.linspace(0.5, 2, len(WORDS) + 3, dtype="float32")
+ROUTER = {
+    "types": {"query_0_SparseStaticEmbedding": "sentence_transformers.sparse_encoder.modules.SparseStaticEmbedding"},
+    "structure": {"query": ["query_0_SparseStaticEmbedding"], "document": ["", "document_1_SpladePooling"]},
+    "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
+}
+ROUTER["types"] |= {"": "models.MLMTransformer", "document_1_SpladePooling": "models.SpladePooling"}
+
+
+def routed(folder, **files):
+    """A folder of sentence-transformers whose queries are weighed by a table."""
+    written = {
+        "modules.json": [{"path": "", "type": "sentence_transformers.base.modules.router.Router"}],
+        "config_sentence_transformers.json": {"model_type": "SparseEncoder", "prompts": {"query": "query : "}},
+        "router_config.json": ROUTER,
+        "document_1_SpladePooling/config.json": {"pooling_strategy": "sum"},
+        "query_0_SparseStaticEmbedding/vocab.txt": "\n".join(WORDS) + "\n",
+        "query_0_SparseStaticEmbedding/tokenizer_config.json": {"do_lower_case": True, "model_max_length": 6},
+        "query_0_SparseStaticEmbedding/config.json": {"frozen": True},
+    }
+    folder = published(folder, words(), **written | files)
+    save_file({"weight": TABLE}, folder / "query_0_SparseStaticEmbedding" / "model.safetensors")
+    return folder
+
+
+def test_a_table_weighs_the_queries_of_a_splade_model_with_a_router(tmp_path):
+    loaded = albert_tf.load(routed(tmp_path / "st"))
+    expected = np.zeros((2, len(TABLE)), "float32")
+    # After "query :", 4 of 6 tokens are left, each weighs once, and special tokens nothing.
+    for row, tokens in enumerate(["query : a b a [UNK]", "query :"]):
+        numbers = [WORDS.index(token) for token in tokens.split()]
+        expected[row, numbers] = TABLE[numbers]
+    queries = loaded.encode_query(["A b a z h", ""], normalize=False)
+    assert_array_equal(queries, expected)
+    documents = loaded.encode_document(["a b", "c"], normalize=False)
+    assert_array_equal(documents, loaded.predict(["a b", "c"]))
+    plain = [{"path": "", "type": "models.MLMTransformer"}, {"path": "1", "type": "models.SpladePooling"}]
+    write(tmp_path / "st", {"modules.json": plain, "1/config.json": {"pooling_strategy": "sum"}})
+    assert_array_equal(documents, albert_tf.load(tmp_path / "st").predict(["a b", "c"]))
+    assert_allclose(loaded.similarity(queries, documents), queries @ documents.T, rtol=1e-6)
+    hits = loaded.index(["a b", "c"]).search("A b a z h", top=2)
+    assert [hit.score for hit in hits] == pytest.approx(sorted(queries[0] @ documents.T, reverse=True))
+    again = albert_tf.load(loaded.save(tmp_path / "saved"))
+    assert_array_equal(again.encode_query(["A b a z h", ""], normalize=False), expected)
+    with refused("exports have no table for queries"):
+        make_exportable(again.model, ExportOptions(32, tokenizer=again.tokenizer))
+    assert_array_equal(keep_pieces(again.model, [0, 7, 5]).query_weights, TABLE[[0, 7, 5]])
+
+
+ROUTERS = table(r"""
+    {"router_config.json": {"parameters": {"default_route": "query"}}} | of Routers, those alone are read that have
+    {"router_config.json": {"parameters": {"default_route": "document", "route_mappings": {"(None, 'text')": "query"}}}} | and no route_mappings
+    {"router_config.json": {"parameters": {"default_route": "document", "new": 1}}} | of Routers, those alone are read
+    {"router_config.json": {"structure": {"query": ["", "document_1_SpladePooling"], "document": [""]}}} | of Routers, those
+    {"router_config.json": {"types": []}} | of Routers, those alone are read
+    {"router_config.json": "[]"} | holds no JSON object
+    {"query_0_SparseStaticEmbedding/config.json": {"path": "idf.json"}} | key 'path' is not known of a SparseStaticEmb
+    {"query_0_SparseStaticEmbedding/tokenizer_config.json": {"do_lower_case": false}} | must have the tokenizer of
+    {"document_1_SpladePooling/config.json": {"pooling_strategy": "min"}} | pooling_strategy 'min' with
+""")  # noqa: E501
+
+
+@pytest.mark.parametrize("files, message", ROUTERS)
+def test_other_routers_are_refused_by_name(tmp_path, files, message):
+    files = json.loads(files)
+    if isinstance(changed := files.get("router_config.json"), dict):
+        files["router_config.json"] = ROUTER | changed
+    with refused(message):
+        albert_tf.load(routed(tmp_path, **files))
+
+
+def test_a_static_embedder_is_refused_by_name(tmp_path):
+    modules = [{"path": "", "type": "sentence_transformers.sentence_transformer.modules.StaticEmbedding"}]
+    with refused("begins with a sentence_transformers.*StaticEmbedding; only transformers are read"):
+        albert_tf.load(write(tmp_path, {"modules.json": modules}))
+    # As model2vec writes it.
+    save_file({"embeddings": np.ones((4, 2), "float32")}, tmp_path / "model.safetensors")
+    (tmp_path / "modules.json").unlink()
+    (tmp_path / "config.json").write_text('{"model_type": "model2vec", "architectures": ["StaticModel"]}')
+    with refused("model_type 'model2vec'"):
+        albert_tf.load(tmp_path)
 
 
 def test_a_sparse_vector_is_not_cut(tmp_path):

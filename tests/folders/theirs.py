@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from texts import SECONDS, TEXTS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -35,10 +36,11 @@ MODES = {
 }  # fmt: skip
 NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 MISSING = "missing"
+EMBEDDERS = ("embedder", "sparse", "router")
 EXACT = {"dtype": torch.float32}
 # What is drawn: values of keys by where they are written.
 TABLE = {
-    "kind": ("embedder", "embedder", "embedder", "cross_encoder", "classifier", "tagger"),
+    "kind": ("embedder", "embedder", "embedder", "cross_encoder", "classifier", "tagger", "sparse", "router"),
     "model_type": ("bert", "bert", "albert", "mpnet"),
     "hidden_act": ("gelu", "gelu_new", "relu", "gelu_pytorch_tanh", "silu", MISSING),
     "layer_norm_eps": (1e-12, 1e-5, 0.1, MISSING),
@@ -65,6 +67,7 @@ TABLE = {
     "default_prompt_name": (MISSING, None, "query", "passage"),
     "dense": (None, None, ("activation.Tanh", True), ("linear.Identity", False), ("activation.Sigmoid", True)),
     "normalize": (True, False),
+    "splade": (("max", "relu"), ("sum", "relu"), ("max", "log1p_relu")),
 }
 
 
@@ -86,6 +89,7 @@ def write(folder, chosen, seed):
     config = transformers.AutoConfig.for_model(chosen["model_type"], **sizes, **own)
     auto = {
         "embedder": transformers.AutoModel,
+        **dict.fromkeys(("sparse", "router"), transformers.AutoModelForMaskedLM),
         "cross_encoder": transformers.AutoModelForSequenceClassification,
         "classifier": transformers.AutoModelForSequenceClassification,
         "tagger": transformers.AutoModelForTokenClassification,
@@ -102,10 +106,21 @@ def write(folder, chosen, seed):
     length = {} if chosen["model_max_length"] is MISSING else {"model_max_length": chosen["model_max_length"]}
     tokenizer_class = transformers.MPNetTokenizer if is_mpnet else transformers.BertTokenizerFast
     tokenizer = tokenizer_class(vocab=str(vocab_file), **lower, **accents, **length)
-    if chosen["kind"] == "embedder":
+    inside = folder
+    if chosen["kind"] in EMBEDDERS:
         plain = folder.with_name("plain")
         model.save_pretrained(plain)
         tokenizer.save_pretrained(plain)
+    if chosen["kind"] in ("sparse", "router"):
+        modules = [Transformer(str(plain), transformer_task="fill-mask"), SpladePooling(*chosen["splade"])]
+        if chosen["kind"] == "router":
+            table = SparseStaticEmbedding(tokenizer, torch.rand(len(vocabulary)))
+            modules, inside = [Router.for_query_document([table], modules)], folder / "document_0_Transformer"
+        SparseEncoder(modules=modules).save(str(folder), create_model_card=False)
+        edit_sentence_files(folder, inside, chosen)
+        if chosen["kind"] == "router":
+            edit_tokenizer(folder / "query_0_SparseStaticEmbedding", chosen, vocabulary)
+    if chosen["kind"] == "embedder":
         modules = [Transformer(str(plain)), Pooling(16, chosen["pooling"])]
         if chosen["dense"]:
             name, bias = chosen["dense"]
@@ -113,14 +128,14 @@ def write(folder, chosen, seed):
             modules.append(Dense(16 * len(chosen["pooling"]), 6, bias=bias, activation_function=activation))
         modules += [Normalize()] * chosen["normalize"]
         SentenceTransformer(modules=modules).save(str(folder), create_model_card=False)
-        edit_sentence_files(folder, chosen)
-    save_weights(model, folder, chosen)
-    tokenizer.save_pretrained(folder)
+        edit_sentence_files(folder, folder, chosen)
+    save_weights(model, inside, chosen)
+    tokenizer.save_pretrained(inside)
     if chosen["kind"] == "cross_encoder" and chosen["activation_key"] == "settings":
         CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder), create_model_card=False)
         save_weights(model, folder, chosen)
-    edit_config(folder, chosen)
-    edit_tokenizer(folder, chosen, vocabulary)
+    edit_config(inside, chosen)
+    edit_tokenizer(inside, chosen, vocabulary)
 
 
 def save_weights(model, folder, chosen):
@@ -144,15 +159,17 @@ def change(file, **values):
     file.write_text(json.dumps(found, indent=2))
 
 
-def edit_sentence_files(folder, chosen):
+def edit_sentence_files(folder, inside, chosen):
     change(
-        folder / "sentence_bert_config.json", max_seq_length=chosen["max_seq_length"], do_lower_case=chosen["st_lower"]
+        inside / "sentence_bert_config.json", max_seq_length=chosen["max_seq_length"], do_lower_case=chosen["st_lower"]
     )
-    (folder / "sentence_bert_config.json").rename(folder / f"sentence_{chosen['settings_file']}_config.json")
+    (inside / "sentence_bert_config.json").rename(inside / f"sentence_{chosen['settings_file']}_config.json")
     change(
         folder / "config_sentence_transformers.json",
         **{"prompts": PROMPTS, "default_prompt_name": chosen["default_prompt_name"]},
     )
+    if chosen["kind"] != "embedder":
+        return
     pooling = {"include_prompt": chosen["include_prompt"]}
     # Booleans have an order of their own.
     if chosen["pooling_form"] == "booleans" and list(chosen["pooling"]) == [m for m in MODES if m in chosen["pooling"]]:
@@ -163,12 +180,12 @@ def edit_sentence_files(folder, chosen):
 
 def edit_config(folder, chosen):
     values = dict(chosen["extra"])
-    if chosen["kind"] == "embedder":
+    if chosen["kind"] in EMBEDDERS:
         values.pop("num_labels", None)
     for key in ("hidden_act", "layer_norm_eps"):
         if chosen[key] is MISSING:
             values[key] = MISSING
-    if chosen["kind"] != "embedder":
+    if chosen["kind"] not in EMBEDDERS:
         names = chosen["names"]
         if names is not MISSING:
             names = names if len(names) == 4 else names[: chosen["labels"]]
@@ -202,6 +219,10 @@ def answer(folder, chosen):
     if chosen["kind"] == "embedder":
         model = SentenceTransformer(str(folder), device="cpu", model_kwargs=EXACT)
         return model.encode(TEXTS, batch_size=1).tolist()
+    if chosen["kind"] in ("sparse", "router"):
+        model = SparseEncoder(str(folder), device="cpu", model_kwargs=EXACT)
+        options = dict(batch_size=1, convert_to_sparse_tensor=False)
+        return [encode(TEXTS, **options).tolist() for encode in (model.encode, model.encode_query)]
     if chosen["kind"] == "cross_encoder":
         model = CrossEncoder(str(folder), device="cpu", model_kwargs=EXACT)
         scores = model.predict(list(zip(TEXTS, SECONDS)), batch_size=1)

@@ -3,20 +3,23 @@
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import logging
 
 from tfrecords.base.errors import UserError, first_line, nearest
-from tfrecords.base.files import inside, read_json
+from tfrecords.base.files import inside, read_json, read_object
 
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-][\w./-]*))?")
 # Names of files, which may look like those of models.
 _FILES = (".keras", ".safetensors", ".bin", ".json", ".h5", ".index", ".txt", ".model")
 # The list of sentence-transformers' modules, which says in which folder the model lies.
 MODULES = "modules.json"
+# The routes of a module that is a Router.
+ROUTER = "router_config.json"
+_ROUTES: dict[str, tuple] = {"default_route": ("document",), "route_mappings": ({}, None)}
 _TIMEOUT_S = 30
 _LOGIN = "hf auth login, or set HF_TOKEN"
 # Every repository of the hub has this file: a cache without it lacks other files, too.
@@ -28,13 +31,43 @@ Fetch = Callable[[str], Path]
 Choose = Callable[[str, Sequence[str], Fetch], Sequence[str]]
 
 
-def read_modules(path: Path) -> list[dict[str, Any]]:
-    """Reads sentence-transformers' modules.json; raises UserError if it is damaged."""
-    modules = read_json(path)
+def read_modules(fetch: Fetch) -> list[dict[str, Any]]:
+    """Reads sentence-transformers' modules.json; a Router becomes its modules, those for queries last.
+
+    Modules have `path`, `type` and, in a Router, `route`. Raises UserError for a damaged file, and for routes other
+    than documents by default and queries by one SparseStaticEmbedding.
+    """
+    modules = read_json(path := fetch(MODULES))
     are_objects = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
     if not are_objects or not all(isinstance(module.get("path"), str) for module in modules):
         raise UserError(f"'{path}' is no list of sentence-transformers' modules; copy it again, or remove it")
-    return modules
+    if [module_kind(module) for module in modules] != ["Router"]:
+        return modules
+    place = f"{modules[0]['path']}/".removeprefix("/")
+    values = read_object(path := fetch(place + ROUTER))
+    try:
+        parameters = {"route_mappings": {}, **values["parameters"]}
+        routed = [
+            {"path": f"{place}{name}".rstrip("/"), "type": values["types"][name], "route": route}
+            for route in ("document", "query")
+            for name in values["structure"][route]
+        ]
+        is_known = [module_kind(one) for one in routed if one["route"] == "query"] == ["SparseStaticEmbedding"]
+        is_known &= len(values["structure"]) == 2 and parameters.keys() <= {*_ROUTES, "allow_empty_key"}
+        is_known &= all(parameters.get(name) in allowed for name, allowed in _ROUTES.items())
+    except (KeyError, TypeError):
+        is_known = False
+    if not is_known:
+        raise UserError(
+            f"'{path}': of Routers, those alone are read that have the routes query, one SparseStaticEmbedding, and "
+            "document, which is the default_route, and no route_mappings"
+        )
+    return routed
+
+
+def module_kind(module: Mapping[str, Any]) -> str:
+    """Returns the name of a module's class."""
+    return str(module.get("type", "")).rsplit(".", 1)[-1]
 
 
 def nothing_read(name: str, listed: Iterable[str], what: str) -> UserError:
@@ -45,8 +78,8 @@ def nothing_read(name: str, listed: Iterable[str], what: str) -> UserError:
 
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     """Returns a model's folder in its repository: the first in modules.json, such as "0_Transformer/", or ""."""
-    modules = read_modules(path := fetch(MODULES)) if MODULES in listed else []
-    path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
+    modules = read_modules(fetch) if MODULES in listed else []
+    path_of_first = inside(Path(), modules[0]["path"], Path(MODULES)) if modules else Path()
     return "" if path_of_first == Path() else f"{path_of_first}/"
 
 
