@@ -15,7 +15,6 @@ from albert_tf import (
     AlbertMultipleChoice,
     AlbertPretrainer,
     AlbertRegressor,
-    AlbertSentenceEmbedder,
     AlbertSpanPredictor,
     AlbertTokenClassifier,
     Preprocessor,
@@ -25,7 +24,6 @@ from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.tiny import small
 from tests.refusals import refused
 from tfrecords.base.errors import UserError
-from tfrecords.reading.framing import Framer, encode
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -64,18 +62,6 @@ def test_a_forked_process_is_told_to_load_the_model_itself(tmp_path):
         os._exit(7 if "load the model in each worker" in str(error) else 8)
     finally:
         os._exit(9)
-
-
-def test_features_of_texts_are_framed_and_cut():
-    found = PREPROCESS(TEXTS, OTHERS)
-    assert {name: (array.dtype, array.shape) for name, array in found.items()} == {
-        name: (np.int32, (4, 12)) for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    framed = Framer(TOKENIZER, 12).pair(*(encode(TOKENIZER, texts) for texts in (TEXTS, OTHERS)))
-    for row, (ids, segments) in enumerate(zip(*(part.to_list() for part in framed[:2]))):
-        assert found["input_ids"][row, : len(ids)].tolist() == ids
-        assert found["segment_ids"][row, : len(ids)].tolist() == segments
-        assert found["input_mask"][row].tolist() == [1] * len(ids) + [0] * (12 - len(ids))
 
 
 @pytest.mark.parametrize("texts", [(TEXTS,), (TEXTS, OTHERS)], ids=["single", "pairs"])
@@ -151,14 +137,6 @@ def test_spans_are_texts_of_the_context(tmp_path, joint):
         assert answer["answer"] and answer["answer"] in context and np.isfinite(answer["null_odds"])
     with refused(r"predict\(questions, contexts\)"):
         loaded.predict(["a film"])
-
-
-@pytest.mark.parametrize("model", [AlbertSentenceEmbedder, AlbertEncoder])
-def test_vectors_do_not_depend_on_the_batch(tmp_path, model):
-    loaded = saved(model(CONFIG), tmp_path)
-    vectors = loaded.predict(TEXTS)
-    assert vectors.shape == (4, 16) and vectors.dtype == np.float32
-    assert_allclose(loaded.predict(TEXTS[1:2]), vectors[1:2], atol=1e-5)
 
 
 def test_masked_words_are_guessed(tmp_path, monkeypatch):

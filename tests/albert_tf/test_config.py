@@ -252,9 +252,10 @@ def test_parameter_counts_equal_the_published_ones(name, changes, count, others)
         {"step_signal": "sinusoid", "depth_plan": "1+1x3", "depth_lora_rank": 2},
         {"depth_lora_rank": 3, "depth_lora_target": "ffn", "feed_forward": "glu", "use_bias": False},
         {"depth_lora_rank": 3, "depth_lora_target": "attention", "num_hidden_groups": 3},
+        {"norm_position": "pre", "norm": "rms_norm", "feed_forward": "glu", "position_type": "rotary"},
     ],
 )
-def test_the_formula_counts_extensions_over_depth(changes):
+def test_the_formula_counts_extensions(changes):
     config = small(num_hidden_layers=4, **changes)
     assert parameters(config).encoder + parameters(config).pooler == AlbertEncoder(config).count_params()
     assert flops(config, 5) > flops(small(num_hidden_layers=4), 5)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, XlnetPretrainer
-from albert_tf.base.layers import dropout, site_seed
+from albert_tf.base.layers import RMSNorm, dropout, site_seed
 from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import (
     CONFIGS,
@@ -229,3 +229,33 @@ def test_positions_begin_behind_the_offset():
         outputs = encoder({"input_ids": padded, "input_mask": (padded != 1).astype(int)})["sequence_output"]
         alone = encoder(ids[:, 2:6])["sequence_output"]
         assert_allclose(outputs[:, before : before + 4], alone, atol=1e-5)
+
+
+def test_rotary_positions_are_of_any_length_and_only_distances_count():
+    encoder = alike(small(position_type="rotary", max_position_embeddings=4))
+    ids, places = RNG.integers(5, 40, (1, 70)).astype("int32"), np.arange(70, dtype="int32")[None]
+    found, shifted, stretched = (
+        np.asarray(encoder({"input_ids": ids, "position_ids": positions})["sequence_output"])
+        for positions in (places, places + 100, 2 * places)
+    )
+    assert_allclose(encoder({"input_ids": ids})["sequence_output"], found, atol=0)
+    assert_allclose(shifted, found, atol=1e-4)
+    assert np.abs(stretched - found).max() > 0.01
+    assert not [weight for weight in encoder.weights if "position" in weight.path]
+
+
+@pytest.mark.parametrize("depth", [2, 24])
+def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is(depth):
+    encoder = AlbertEncoder(small(hidden_size=64, num_hidden_layers=depth, intermediate_size=64, norm_position="pre"))
+    for half in (encoder.halves_of("attention")[0], encoder.halves_of("feed_forward")[0]):
+        # 0.88: of a normal distribution cut at two deviations.
+        assert np.std(half.output_dense.kernel) == pytest.approx(0.02 * 0.88 / np.sqrt(2 * depth), rel=0.05)
+
+
+def test_the_rms_norm_of_a_sum_is_the_formula():
+    norm, values = RMSNorm(epsilon=1e-6), RNG.normal(size=(2, 3, 16)).astype("float32")
+    norm.build((None, 16))
+    norm.scale.assign(np.arange(16))
+    total = values.sum(axis=0)
+    expected = np.arange(16) * total / np.sqrt((total**2).mean(axis=-1, keepdims=True) + 1e-6)
+    assert_allclose(norm(*values), expected, atol=1e-5)

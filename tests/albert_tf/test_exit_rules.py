@@ -1,4 +1,4 @@
-"""Exits by formulas of their own in NumPy: what is trained, and when rows leave by each rule."""
+"""Exits by formulas of their own in NumPy: what is trained and stored, and when rows leave by each rule."""
 
 import itertools
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier
+from albert_tf import AlbertClassifier, AlbertEncoder
+from albert_tf.checkpoints import formats
 from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, MASK, TARGETS, make
 from tests.refusals import refused
 
@@ -134,3 +135,23 @@ def test_by_movement_any_model_leaves():
 def test_what_cannot_be_is_refused(call, message):
     with refused(message):
         call()
+
+
+@pytest.mark.parametrize("walk", ["unrolled", "loop"])
+def test_a_step_is_what_a_shallower_model_says(walk):
+    """Shared blocks: the second exit of four steps is the only head of a model of two."""
+    deep, model = make("classifier"), AlbertClassifier(AlbertEncoder(CONFIG, walk=walk), 4, early_exit=True)
+    model.set_weights(deep.get_weights())
+    shallow = AlbertClassifier(CONFIG.replace(num_hidden_layers=2), 4)
+    shallow.encoder.set_weights(deep.encoder.get_weights())
+    shallow.head.set_weights(deep.exit_heads[1].get_weights())
+    assert_allclose(model.exit_logits(FEATURES)[1], shallow(FEATURES), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["official", "huggingface"])
+def test_other_formats_keep_the_last_head(form, tmp_path):
+    model = make("classifier")
+    formats.save(model, tmp_path / "there", form)
+    loaded = formats.load(tmp_path / "there")
+    assert loaded.exit_heads == []
+    assert_allclose(loaded(FEATURES), model(FEATURES), atol=1e-5)

@@ -119,34 +119,27 @@ def test_a_text_with_any_sign_that_ends_a_line_stays_one(folder, loaded, tmp_pat
     assert open_index(place, loaded).texts == texts
 
 
-def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
-    (tmp_path / "texts.csv").write_text("n,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
-    place = str(tmp_path / "index")
-    search.main(search.SearchSettings(model=str(folder), text_file=str(tmp_path / "texts.csv"), index_dir=place))
-    assert f"wrote {place}: 56 texts, float32 vectors" in capsys.readouterr().out
-    search.main(search.SearchSettings(index_dir=place, query=("bad film",), top=2))
-    said = capsys.readouterr().out.splitlines()
-    in_memory = albert_tf.load(loaded.model, tokenizer=loaded.tokenizer)
-    place = in_memory.index(TEXTS).save(tmp_path / "of memory")
-    with refused("was built by a model in memory; save that"):
-        search.main(search.SearchSettings(index_dir=str(place), query=("bad film",)))
-    assert [line.split("  ")[1] for line in said] == [TEXTS[n] for n, _ in expected(loaded, "bad film", 2)]
-
-
-def test_ids_of_a_table_are_kept_and_printed(folder, loaded, tmp_path, capsys):
+def test_the_command_builds_and_asks_and_keeps_and_prints_ids(folder, loaded, tmp_path, capsys):
     (tmp_path / "texts.csv").write_text("id,kind,text\n" + "".join(f"n{n},k,{text}\n" for n, text in enumerate(TEXTS)))
-    flags = {"model": str(folder), "text_file": str(tmp_path / "texts.csv"), "query": ("bad film",), "top": 2}
+    asked = {"index_dir": str(tmp_path / "index"), "query": ("bad film",), "top": 2}
+    flags = asked | {"model": str(folder), "text_file": str(tmp_path / "texts.csv")}
     nearest = [n for n, _ in expected(loaded, "bad film", 2)]
     for keep, names in (({}, ["id"]), ({"keep": "kind,id"}, ["kind", "id"])):
-        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **flags, **keep))
-        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), query=("bad film",), top=2))
-        said = [line.split("  ")[1:] for line in capsys.readouterr().out.splitlines() if not line.startswith("wrote")]
+        search.main(search.SearchSettings(**flags, **keep))
+        search.main(search.SearchSettings(**asked))
+        wrote, *said = capsys.readouterr().out.splitlines()
+        assert wrote.startswith(f"wrote {tmp_path}/index: 56 texts, float32 vectors")
         values = [{"id": f"n{n}", "kind": "k"} for n in nearest]
-        assert said == 2 * [[*(row[name] for name in names), TEXTS[n]] for n, row in zip(nearest, values)]
+        rows = [[*(row[name] for name in names), TEXTS[n]] for n, row in zip(nearest, values)]
+        assert [line.split("  ")[1:] for line in said] == 2 * rows
     hits = open_index(tmp_path / "index", loaded).search("bad film", top=2)
     assert [hit.kept for hit in hits] == [{"kind": "k", "id": f"n{n}"} for n in nearest]
     with refused("no column 'nr'; it has 'id', 'kind', 'text'; give --text_column=... and --keep"):
-        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **flags, keep="nr"))
+        search.main(search.SearchSettings(**flags, keep="nr"))
+    in_memory = albert_tf.load(loaded.model, tokenizer=loaded.tokenizer)
+    in_memory.index(TEXTS).save(tmp_path / "of memory")
+    with refused("was built by a model in memory; save that"):
+        search.main(search.SearchSettings(**asked | {"index_dir": str(tmp_path / "of memory")}))
 
 
 REFUSED = table("""

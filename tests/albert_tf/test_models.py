@@ -76,6 +76,18 @@ def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind,
             assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("pair_task, prefix", [("sop", "sentence_order"), ("nsp", "next_sentence")])
+def test_figures_of_pretraining_do_not_depend_on_the_batches(pair_task, prefix):
+    model, rows = AlbertPretrainer(small(), pair_task=pair_task), batch("pretrainer") | labels("pretrainer")[0]
+    rows["masked_lm_weights"] = np.array([[1, 1], [1, 0], [0, 0], [1, 1]], "float32")
+    model.compile()
+    whole, apart = (model.evaluate(rows, batch_size=size, verbose=0, return_dict=True) for size in (ROWS, 1))
+    assert apart == pytest.approx(whole, rel=1e-5)
+    assert set(whole) == {"loss"} | {
+        f"{task}_{name}" for task in ("masked_lm", prefix) for name in ("loss", "accuracy")
+    }
+
+
 def test_a_foreign_keras_file_is_refused(tmp_path):
     with refused(r"no Keras model .*model\.keras"):
         load_keras(tmp_path)

@@ -9,18 +9,16 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.checkpoints.alignment import align_blocks
-from albert_tf.extensions.distance_buckets import MOST, buckets
 from tests.albert_tf.depth_cases import alike, small
 from tests.albert_tf.tiny import table
 from tests.refusals import refused
@@ -46,14 +44,6 @@ def tiny(**changes):
     return small(**own | changes)
 
 
-def test_distances_are_in_the_buckets_of_transformers():
-    # Keys after their query: each of 8 distances has a bucket, the next begin at these, the last one has all others.
-    starts = [0, *range(1, 8), 8, 12, 16, 23, 32, 46, 64, 91]
-    after = buckets(32)[MOST:]
-    assert [int(np.argmax(after == number)) for number in (0, *range(17, 32))] == starts
-    assert_array_equal(buckets(32)[:MOST][::-1], after[1:] - 16)
-
-
 def test_a_published_configuration_is_read_and_is_the_one_of_its_name():
     assert AlbertConfig.from_dict(PUBLISHED) == AlbertConfig.named("mpnet_base")
     assert AlbertConfig.from_dict({name: PUBLISHED[name] for name in PUBLISHED if name != KEY}).extension(
@@ -71,16 +61,6 @@ def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
             tiny(position_offset=0, **{key: value})
     with refused(f"{KEY} must be a multiple of 4, .*not 6"):
         tiny(**{KEY: 6})
-
-
-def test_a_keras_file_has_the_table_where_new_extensions_are(tmp_path):
-    encoder = alike(tiny())
-    encoder.save(tmp_path / "model.keras")
-    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
-        assert b"distance_buckets" in archive.read("model.weights.h5")
-    again = albert_tf.load(tmp_path / "model.keras").model
-    assert_array_equal(again.distance_buckets.table, encoder.distance_buckets.table)
-    assert encoder.distance_buckets.table.path.endswith("distance_bias/table")
 
 
 NO_FORM = table("""

@@ -36,18 +36,3 @@ def test_figures_are_those_of_the_last_update(in_graph):
         | {f"trust_ratio_{name}": ratio for name in ("min", "median", "max")},
         rel=1e-3,
     )
-
-
-@pytest.mark.parametrize("optimizer_class", [Lamb, AdamWeightDecay])
-def test_what_it_shows_is_in_no_file_so_older_ones_load(optimizer_class):
-    one, other = optimizer_class(learning_rate=0.1), optimizer_class(learning_rate=0.1)
-    for optimizer in (one, other):
-        optimizer.build([keras.Variable(np.ones(3, "float32"), name="kernel")])
-    one.apply([keras.ops.ones(3)])
-    store = {}
-    one.save_own_variables(store)
-    # iteration, learning rate, skipped, momentum, velocity: as files had before anything was shown.
-    assert len(store) == 5
-    other.load_own_variables(store)
-    assert int(other.iterations) == 1 and other.figures()["gradient_norm"] == 0
-    np.testing.assert_array_equal(one._velocities[0], other._velocities[0])

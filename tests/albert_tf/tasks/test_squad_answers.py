@@ -96,16 +96,6 @@ def test_an_ensemble_averages_over_the_models_that_proposed_a_span(seed, models,
             assert together.null_odds == pytest.approx(np.mean(odds) - best, abs=1e-5)
 
 
-@pytest.mark.parametrize("joint", [True, False])
-@pytest.mark.parametrize("cls_last", [True, False])
-def test_one_model_is_its_own_ensemble(joint, cls_last):
-    examples, rows = rows_of(10, cls_last=cls_last)
-    outputs = random_outputs(np.random.default_rng(0), rows, joint)
-    assert find_answers(examples, rows, [combine_spans([one]) for one in outputs]) == find_answers(
-        examples, rows, outputs
-    )
-
-
 @pytest.fixture
 def written(tmp_path):
     examples = [SquadExample("1", "?", "", (GoldAnswer("a b", 0),)), SquadExample("2", "?", "", ())]

@@ -9,14 +9,14 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from albert_tf import AlbertConfig
-from albert_tf.checkpoints import save_huggingface, save_official
+from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.checkpoints.variables import named_variables
 from albert_tf.loading.load import convert, load
 from albert_tf.training import pretraining
 from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.start import load_pretraining_start
+from tests.albert_tf.tiny import values_of
 from tests.albert_tf.training.classes import begun
 from tests.refusals import refused
 
@@ -32,20 +32,15 @@ def settings(tiny_settings, tiny_run):
     )  # fmt: skip
 
 
-def values(model):
-    return {name: np.asarray(value) for name, value in named_variables(model).items()}
-
-
 @pytest.mark.parametrize("form", ["own", "official", "huggingface"])
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
     loaded = load(tiny_run)
     if form != "own":
-        save = {"official": save_official, "huggingface": save_huggingface}
-        save[form](loaded.model, tmp_path / "start")
+        formats.save(loaded.model, tmp_path / "start", form)
         (tmp_path / "start" / "spiece.model").write_bytes(loaded.tokenizer.vocabulary)
         settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"))
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    expected, found = values(loaded.model), values(pretraining.Pretraining(settings, Devices(), 0.0).new_model())
+    expected, found = values_of(loaded.model), values_of(pretraining.Pretraining(settings, Devices(), 0.0).new_model())
     assert "initialised anew: nothing" in capsys.readouterr().out
     heads = {name for name in expected if name.startswith(("masked_lm", "pair"))}
     assert expected.keys() == found.keys() and len(heads) == 7
@@ -63,7 +58,7 @@ def test_killed_before_its_first_checkpoint_a_run_starts_from_the_weights_again_
     begun.folder.mkdir()
     run_folder.claim(begun.folder, begun.settings, begun.free, begun.facts())
     folder = pretraining.pretrain(settings)
-    expected, found = values(load(tiny_run).model), values(load_keras(folder / "last.keras"))
+    expected, found = values_of(load(tiny_run).model), values_of(load_keras(folder / "last.keras"))
     for name in expected:
         assert_array_equal(found[name], expected[name], err_msg=name)
     shutil.rmtree(start)
@@ -88,7 +83,7 @@ def test_a_fine_tuned_model_goes_on_with_its_head_where_that_is_asked_for(class_
     kernels = []
     for keep in (True, False):
         model = begun(dataclasses.replace(class_settings, init_from=str(finetuned), keep_head=keep, seed=2))
-        expected, found = values(load_keras(finetuned)), values(model)
+        expected, found = values_of(load_keras(finetuned)), values_of(model)
         kernels.append(np.abs(found["classifier/kernel"] - expected["classifier/kernel"]).max())
         for name in found.keys() - {"classifier/kernel", "classifier/bias"}:
             assert_array_equal(found[name], expected[name], err_msg=name)
@@ -109,10 +104,3 @@ def test_rows_longer_than_the_weights_take_name_the_command_that_helps(tiny_sett
     convert(flags["input"], output, flags["to"], count=int(flags["max_positions"]))
     start = load_pretraining_start(str(output.parent), config, records, length=64)
     assert start.config.max_seq_length == 64 and start.tokenizer.sha256 == records.sha256
-
-
-def test_a_converted_model_keeps_the_description_of_its_task(tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "tuned")
-    (tmp_path / "tuned" / "task.json").write_text('{"task": "sst2", "kind": "classification", "metrics": {"f1": 1}}')
-    convert(tmp_path / "tuned", tmp_path / "longer" / "model.keras", "keras", count=64)
-    assert load(tmp_path / "longer").task == {"task": "sst2", "kind": "classification"}

@@ -21,7 +21,7 @@ from albert_tf import (
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.training import distillation, finetuning
-from albert_tf.training.distillation import distil, divergence, load_teacher
+from albert_tf.training.distillation import distil, load_teacher
 from tests.albert_tf.tiny import small
 from tests.refusals import changed, refused
 from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
@@ -51,14 +51,6 @@ def kl(given, shown, temperature):
     """Kullback's and Leibler's divergence of rows, with Hinton's factor."""
     given, shown = (special.softmax(np.asarray(logits, "float64") / temperature, axis=-1) for logits in (given, shown))
     return temperature**2 * stats.entropy(shown, given, axis=-1)
-
-
-def test_divergence_is_kullback_and_leiblers():
-    given, shown = np.random.default_rng(0).normal(size=(2, 4, 5)).astype("float32")
-    assert_allclose(divergence(shown, shown, 3.0), 0, atol=1e-6)
-    masked = [np.pad(side, [(0, 0), (0, 2)], constant_values=-1e30) for side in (given, shown)]
-    for pair in ((given, shown), masked):
-        assert_allclose(divergence(*pair, 3.0), kl(given, shown, 3), rtol=1e-4)
 
 
 def test_loss_is_the_weighted_sum():

@@ -133,12 +133,14 @@ def test_what_cannot_be_run_is_named_and_leaves_nothing(settings, wrong, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_updates_that_are_skipped_again_and_again_end_the_run():
+def test_updates_that_are_skipped_again_and_again_and_a_loss_that_is_not_finite_end_the_run():
     training = object.__new__(finetuning.Finetuning)
     training.step = 30
     training.check({"loss": 1.0, "skipped": 20})
     with refused(r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
         training.check({"loss": 1.0, "skipped": 21})
+    with refused("the loss is nan after step 30, nothing was saved; .*learning_rate"):
+        training.check({"loss": float("nan"), "skipped": 0})
 
 
 def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(settings, monkeypatch, capsys):
@@ -233,9 +235,3 @@ def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
     out = capsys.readouterr().out
     assert "dry run: everything worked" in out and "wrote" not in out
     assert files_of(finetuned) == before
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):
-    with refused(r"the loss is .*learning_rate"):
-        finetuning.finetune(dataclasses.replace(settings, learning_rate=1e30))
-    assert not (tmp_path / "run" / "last.keras").exists()

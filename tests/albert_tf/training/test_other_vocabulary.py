@@ -7,11 +7,11 @@ import pytest
 
 from albert_tf.checkpoints import save_official
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.checkpoints.variables import named_variables
 from albert_tf.loading.load import load
 from albert_tf.training import pretraining
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.start import load_pretraining_start
+from tests.albert_tf.tiny import values_of
 from tests.albert_tf.training.trainers import pretrain
 from tests.refusals import refused
 from tfrecords.building.builder import build
@@ -37,10 +37,6 @@ def settings(tiny_settings, tiny_run, topics, tmp_path_factory):
     )  # fmt: skip
 
 
-def values(model):
-    return {name: np.asarray(value) for name, value in named_variables(model).items()}
-
-
 def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, tiny_run, tmp_path, capsys):
     folder = pretrain(settings, tmp_path / "run")
     said = "Vocabulary: 500 pieces kept, 2 new from the mean of their former pieces, 0 dropped"
@@ -48,7 +44,7 @@ def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, ti
     pretrain(settings, folder)
     assert "trained already" in capsys.readouterr().out
     loaded = load(folder)
-    before, after = values(load(tiny_run).model), values(load_keras(folder / "last.keras"))
+    before, after = values_of(load(tiny_run).model), values_of(load_keras(folder / "last.keras"))
     assert (
         loaded.tokenizer.vocab_size == loaded.model.encoder.config.vocab_size == 502 and before.keys() == after.keys()
     )

@@ -10,6 +10,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
 from tests.albert_tf.tiny import table
+from tests.refusals import changed
 from tfrecords import train_tokenizer
 from tfrecords.base.settings import read_settings_file
 from tfrecords.building.builder import build
@@ -18,17 +19,18 @@ from tfrecords.reading.manifest import read_manifest
 from tfrecords.tokenizers.loading import load_tokenizer
 
 RECIPES = Path(__file__).parents[3] / "recipes" / "roberta"
-FORMATS = """
-examples_full_sentences | full-sentences | none | 0
-examples_doc_sentences | doc-sentences | none | 0
-examples_segment_pair_nsp | segment-pair | nsp | 0.1
-examples_sentence_pair_nsp | sentence-pair | nsp | 0
+# Of each file what no other has.
+PUBLISHED = """
+examples_full_sentences | --input_format=full-sentences --pair_task=none --short_seq_prob=0
+examples_doc_sentences | --input_format=doc-sentences --pair_task=none --short_seq_prob=0
+examples_segment_pair_nsp | --input_format=segment-pair --pair_task=nsp --short_seq_prob=0.1
+examples_sentence_pair_nsp | --input_format=sentence-pair --pair_task=nsp --short_seq_prob=0
+pretraining_base | --learning_rate=6e-4 --num_warmup_steps=24000 --num_train_steps=500000 --train_batch_size=8192
+pretraining_large | --learning_rate=4e-4 --num_warmup_steps=30000 --num_train_steps=500000 --train_batch_size=8192
+pretraining_table2 | --learning_rate=1e-4 --num_warmup_steps=10000 --num_train_steps=1000000 --train_batch_size=256
 """
-RUNS = """
-pretraining_base | 6e-4 | 24000 | 500000 | 8192
-pretraining_large | 4e-4 | 30000 | 500000 | 8192
-pretraining_table2 | 1e-4 | 10000 | 1000000 | 256
-"""
+ALL_FORMATS = "--masking=dynamic --ngram=1 --nowhole_words --max_seq_length=512 --max_predictions_per_seq=77"
+ALL_RUNS = "--optimizer=adamw --global_clipnorm=0 --weight_decay=0.01 --beta_2=0.98"
 
 
 def build_settings(name, **changes):
@@ -40,25 +42,11 @@ def run_settings(name, **changes):
     return PretrainingSettings(**read_settings_file(str(RECIPES / f"{name}.json"), PretrainingSettings), **changes)
 
 
-@pytest.mark.parametrize("name, form, pair_task, short", table(FORMATS))
-def test_formats_of_table_2(name, form, pair_task, short):
-    found = dataclasses.asdict(build_settings(name))
-    expected = dict(
-        input_format=form, pair_task=pair_task, short_seq_prob=float(short), masking="dynamic", max_ngram=1,
-        whole_words=False, max_seq_length=512, max_predictions_per_seq=77
-    )  # fmt: skip
-    assert found | expected == found
-
-
-@pytest.mark.parametrize("name, rate, warmup, steps, batch", table(RUNS))
-def test_rates_and_optimizer(name, rate, warmup, steps, batch):
-    found = dataclasses.asdict(run_settings(name, train_data="data", output_dir="run"))
-    expected = dict(
-        learning_rate=float(rate), num_warmup_steps=int(warmup), num_train_steps=int(steps),
-        train_batch_size=int(batch), optimizer="adamw", global_clipnorm=0, weight_decay=0.01,
-        beta_2=0.98
-    )  # fmt: skip
-    assert found | expected == found
+@pytest.mark.parametrize("name, flags", table(PUBLISHED))
+def test_every_file_says_what_was_published(name, flags):
+    is_run = name.startswith("pretraining")
+    settings = run_settings(name, train_data="data", output_dir="run") if is_run else build_settings(name)
+    assert changed(settings, f"{flags} {ALL_RUNS if is_run else ALL_FORMATS}") == settings
 
 
 @pytest.fixture(scope="module")

@@ -106,11 +106,8 @@ def wordpiece(rng):
     cls, sep, unk = rng.choice([("[CLS]", "[SEP]", "[UNK]")] * 4 + [("<s>", "</s>", "<unk>")])
     pieces = list(dict.fromkeys([*ROLES, cls, sep, unk, *WORDS, *string.ascii_lowercase]))
     vocabulary = {piece: number + (number > 20) * rng.choice([0, 0, 1]) for number, piece in enumerate(pieces)}
-    vocabulary = (
-        {piece: number for piece, number in vocabulary.items()}
-        if len(set(vocabulary.values())) == len(pieces)
-        else {piece: number for number, piece in enumerate(pieces)}
-    )
+    if len(set(vocabulary.values())) < len(pieces):
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
     longest, prefix = rng.choice([100, 100, 200, 50, 3]), rng.choice(["##"] * 24 + ["@@"])
     model = models.WordPiece(
         vocabulary, unk_token=unk, max_input_chars_per_word=longest, continuing_subword_prefix=prefix

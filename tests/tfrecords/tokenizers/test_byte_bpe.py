@@ -4,10 +4,10 @@ import inspect
 import itertools
 import json
 import random
+import shutil
 import unicodedata
 
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from tests.refusals import refused
 from tests.tfrecords.tokenizers.twins import (
     HARD_TEXTS,
     assert_as_the_library,
+    assert_stays_the_same,
     assert_twins,
     changed,
     rows_of,
@@ -158,18 +159,6 @@ class TestAddedTokens:
         # The library has of characters that are composed the first alone.
         assert rows_of(tokenizer, ["cafe\u0301"])[0][1][-1] == (3, 5)
 
-    def test_a_blank_is_put_behind_tokens_too(self, vocabulary):
-        values = json.loads(vocabulary)
-        added = [*values["added_tokens"], token(len(values["model"]["vocab"]), "<dom>")]
-        blanks = values["pre_tokenizer"] | {"add_prefix_space": True}
-        file = changed(vocabulary, pre_tokenizer=blanks, added_tokens=added)
-        reading, theirs = ByteBPETokenizer(file), theirs_of(file, without_added=False)
-        batch = ["<dom>a<dom>b<dom><dom>c", "a <dom> b<dom>", "<dom>", "<dom> ", "a<dom>\u3000b", "\n<dom>\n"]
-        assert [reading.encode(text) for text in batch] == their_ids(theirs, batch)
-        assert_twins(reading, batch, offsets=False)
-        with refused("blank is put behind tokens"):
-            reading.in_graph().with_offsets(tf.constant(["a"]))
-
 
 class TestRulesOfTheFile:
     def test_the_pattern_may_stand_in_the_file(self, vocabulary, bpe):
@@ -229,18 +218,11 @@ class TestRulesOfTheFile:
 
 class TestFiles:
     def test_every_form_of_its_files_is_the_same_tokenizer(self, bpe, tmp_path):
-        two = tmp_path / "two"
-        two.mkdir()
-        for name, data in bpe.published_files().items():
-            (tmp_path / name).write_bytes(data)
-            if name != "tokenizer.json":
-                (two / name).write_bytes(data)
-        copies = [tokenizer_in(tmp_path), load_tokenizer(two), load_tokenizer(two)]
-        copies += [load_tokenizer(tmp_path / name) for name in ("tokenizer.json", "vocab.json")]
-        for copy in copies:
-            assert (copy.sha256, copy.encode("a b,")) == (bpe.sha256, bpe.encode("a b,"))
-        bpe.save(tmp_path / "own")
-        assert load_tokenizer(tmp_path / "own").sha256 == bpe.sha256
+        assert_stays_the_same(bpe, tmp_path, ["a b,"])
+        two = shutil.copytree(tmp_path / "theirs", tmp_path / "two")
+        (two / "tokenizer.json").unlink()
+        for place in (two, two / "vocab.json", tmp_path / "theirs" / "tokenizer.json"):
+            assert load_tokenizer(place).sha256 == bpe.sha256
         library = tokenizers.Tokenizer.from_file(str(tmp_path / "own" / "tokenizer.json"))
         assert library.encode("a b,", add_special_tokens=False).ids == bpe.encode("a b,")
         with refused("leave out --lower_case"):

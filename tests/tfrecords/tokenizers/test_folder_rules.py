@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from serving.lite.rows import Framer as LiteFramer
 from tests.refusals import refused
-from tests.tfrecords.tokenizers.twins import changed
 from tfrecords.reading.framing import Framer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.vocabularies.training import train_bpe
@@ -155,25 +154,26 @@ def test_a_missing_post_processor_is_named_unless_the_class_frames_rows(tmp_path
     assert ("no post_processor frames rows" in caplog.text) == warns
 
 
-@pytest.mark.parametrize("name, blank", [("RobertaTokenizer", False), ("PreTrainedTokenizerFast", True)])
-def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(tmp_path, caplog, name, blank):
+# Of a model's type alone transformers rebuilds the steps, and the file is followed with a warning.
+@pytest.mark.parametrize(
+    "config, model, in_file, blank, warning",
+    [
+        ({"tokenizer_class": "RobertaTokenizer"}, None, True, False, "add_prefix_space is True by"),
+        (OF_FILE, None, True, True, ""),
+        (None, {"model_type": "roberta"}, False, False, ""),
+        (None, {"model_type": "roberta"}, True, True, "without tokenizer_config.json, transformers takes False"),
+    ],
+)
+def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(
+    tmp_path, caplog, config, model, in_file, blank, warning
+):
     values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
-    level = values["pre_tokenizer"] | {"add_prefix_space": True}
-    (tmp_path / "tokenizer.json").write_bytes(changed(json.dumps(values).encode(), pre_tokenizer=level))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    values["pre_tokenizer"]["add_prefix_space"] = in_file
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    write(tmp_path, config, model, vocabulary=False)
     ours = tokenizer_in(tmp_path)
     assert ours.rules.add_prefix_space == blank and (ours.encode("paris") == ours.encode(" paris")) == blank
-    assert ("add_prefix_space is True by" in caplog.text) != blank
-
-
-def test_steps_that_transformers_rebuilds_by_the_models_type_are_followed_with_a_warning(tmp_path, caplog):
-    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
-    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
-    for blank in (False, True):
-        level = values["pre_tokenizer"] | {"add_prefix_space": blank}
-        (tmp_path / "tokenizer.json").write_bytes(changed(json.dumps(values).encode(), pre_tokenizer=level))
-        assert tokenizer_in(tmp_path).rules.add_prefix_space == blank
-        assert ("without tokenizer_config.json, transformers takes False" in caplog.text) == blank
+    assert warning in caplog.text if warning else "add_prefix_space" not in caplog.text
 
 
 # As transformers 4.57 and 5.23 of the same files; only of one that says nothing they differ.

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.refusals import refused
 from tests.tfrecords.tokenizers.test_byte_bpe import token
 from tests.tfrecords.tokenizers.twins import assert_as_the_library, assert_twins, ids_of, texts, theirs_of
 from tfrecords.tokenizers.base import UnknownTokenizer
@@ -42,6 +43,9 @@ def test_ids_and_offsets_are_those_of_the_library_and_of_the_graph(reading, batc
     ours, theirs, offsets = reading
     assert_as_the_library(ours, theirs, batch, twin=False)
     assert_twins(ours, batch, offsets=offsets)
+    if not offsets:
+        with refused("blank is put behind tokens"):
+            ours._twin_for_tests.with_offsets(batch)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tfrecords.examples.randomness import derive
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.training import CONTROL_PIECES, train_bpe, train_tokenizer
-from tfrecords.tokenizers.words import is_spaced_letter, unspaced_table
+from tfrecords.tokenizers.words import unspaced_table
 
 SPACED = {
     "accented Latin": "café naïve Größe čeština żółć ığdır smørrebrød œuvre",
@@ -149,12 +149,6 @@ def test_mixed_text_begins_words_at_and_after_characters_of_unspaced_scripts(eng
             expected |= any(unspaced_table()[ord(one)] for one in near)
         assert begin == expected, (text, at)
         at += len(english_bpe.piece_bytes[token])
-
-
-def test_what_is_a_letter_where_white_space_parts_words():
-    assert all(is_spaced_letter(letter) for text in SPACED.values() for letter in text.replace(" ", ""))
-    assert not any(is_spaced_letter(letter) for text in UNSPACED.values() for letter in text)
-    assert not any(map(is_spaced_letter, "0٣.,-'\u2019“…😀 \n、。「"))
 
 
 class TestMasks:

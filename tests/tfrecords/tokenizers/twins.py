@@ -3,11 +3,13 @@
 # ruff: noqa: RUF001
 import itertools
 import json
+import pickle
 
 import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 HARD_TEXTS = [
@@ -88,6 +90,20 @@ def assert_twins(tokenizer, batch, offsets=True):
         for (start, end), (first, last) in zip(places, expected, strict=True):
             assert text[start:end].strip() == text[first:last].strip()
             assert first <= start <= end <= max(last, start)
+
+
+def assert_stays_the_same(tokenizer, folder, batch, published=True):
+    """Saved in "own", pickled and (unless `published` says no) as its library's files in "theirs" it is the same."""
+    tokenizer.save(folder / "own")
+    copies = [load_tokenizer(folder / "own"), pickle.loads(pickle.dumps(tokenizer))]
+    if published:
+        (folder / "theirs").mkdir()
+        for name, content in tokenizer.published_files().items():
+            (folder / "theirs" / name).write_bytes(content)
+        copies.append(tokenizer_in(folder / "theirs"))
+    for copy in copies:
+        rules = [(one.sha256, one.kind, one.keep_accents, one.separators_between) for one in (copy, tokenizer)]
+        assert rules[0] == rules[1] and ids_of(copy, batch) == ids_of(tokenizer, batch)
 
 
 def theirs_of(vocabulary, without_added=True):
