@@ -27,13 +27,14 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
         return _read_pytorch(file)
     try:
         with safe_open(file, framework="np") as reader:
-            names = list(reader.keys())
-            for name, dtype in ((name, reader.get_slice(name).get_dtype()) for name in names):
-                if dtype not in _TYPES:
+            for name in (names := list(reader.keys())):
+                if (dtype := reader.get_slice(name).get_dtype()) not in _TYPES:
                     raise UserError(
                         f"'{file}': the tensor {name} has the type {dtype}, not read here; save the model as float32"
                     )
             return {_modern(name): reader.get_tensor(name).astype("float32") for name in names}
+    except UserError:
+        raise
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         size = f"{file.stat().st_size:,} bytes"
         raise UserError(

@@ -111,8 +111,8 @@ def _task(settings: EnsembleSettings, first: Path) -> Task:
 
 def _trained(folder: Path) -> dict[str, Any]:
     task = load_task(folder)
-    if task is None:
-        raise UserError(f"'{folder}' has no task.json; give folders that run_finetuning wrote")
+    if "kind" not in (task or {}):
+        raise UserError(f"'{folder}' has no task.json of run_finetuning; give folders that it wrote")
     return task
 
 
