@@ -9,19 +9,18 @@ import threading
 from pathlib import Path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-_LARGE = (".safetensors", ".h5", ".bin", ".keras")
 _INFO = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)(/revision/(?P<revision>.+))?")
 _TREE = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)")
 _RESOLVE = re.compile(r"/(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """Serves folders by their models' names; large files are redirected, as the hub's are.
+    """Serves folders by their models' names. (The hub redirects large files; its library follows that by itself.)
 
     Attributes:
         folders: of models by name.
         statuses: of names that are not served, such as 401 for a gated one; of "name/" those of its files alone.
-        requests: lines "METHOD path", and the Range of a request that has one.
+        requests: lines "METHOD path".
     """
 
     daemon_threads = True
@@ -51,10 +50,7 @@ def running():
 def _entry(folder, path):
     content = path.read_bytes()
     entry = {"type": "file", "path": str(path.relative_to(folder)), "size": len(content)}
-    entry["oid"] = hashlib.sha1(content).hexdigest()
-    if path.suffix in _LARGE:
-        entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 100}
-    return entry
+    return entry | {"oid": hashlib.sha1(content).hexdigest()}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -68,10 +64,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.do_GET(with_body=False)
 
     def do_GET(self, with_body=True):
-        asked = self.headers.get("Range", "")
-        self.server.requests.append(f"{self.command} {self.path} {asked}".strip())
-        if self.path.startswith("/cdn/"):
-            return self._send_large(with_body)
+        self.server.requests.append(f"{self.command} {self.path}")
         path = self.path.split("?")[0]
         found = _TREE.fullmatch(path) or _INFO.fullmatch(path) or _RESOLVE.fullmatch(self.path)
         if found is None:
@@ -98,19 +91,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._refuse(404, "EntryNotFound")
         content = path.read_bytes()
         headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'}
-        if path.suffix not in _LARGE:
-            return self._send(content, headers, with_body)
-        digest = hashlib.sha256(content).hexdigest()
-        headers |= {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": str(len(content))}
-        # Another host, as the hub's own redirects lead to.
-        elsewhere = self.server.url.replace("127.0.0.1", "localhost")
-        headers["Location"] = f"{elsewhere}/cdn/{name}/{found['file']}"
-        return self._send(b"", headers, with_body, 302)
-
-    def _send_large(self, with_body):
-        owner, name, file = self.path.removeprefix("/cdn/").split("/", 2)
-        content = (self.server.folders[f"{owner}/{name}"] / file).read_bytes()
-        headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Accept-Ranges": "bytes"}
         return self._send(content, headers, with_body)
 
     def _refuse(self, status, code):

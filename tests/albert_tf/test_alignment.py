@@ -27,7 +27,13 @@ def hidden(encoder):
     return np.array(encoder({"input_ids": IDS})["sequence_output"])
 
 
-@pytest.mark.parametrize("changes", [{}, {"feed_forward": "glu"}, {"position_type": "rotary"}, {"use_bias": False}])
+# Heads stay where each has its own column of a table of distances.
+BUCKETS = {"relative_attention_num_buckets": 8}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"feed_forward": "glu"}, {"position_type": "rotary"}, {"use_bias": False}, BUCKETS]
+)
 def test_the_function_stays(changes):
     encoder = random_encoder(**changes)
     aligned = align_blocks(encoder, [range(3)])

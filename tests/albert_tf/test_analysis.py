@@ -3,13 +3,12 @@
 import csv
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertEncoder
 from albert_tf.analysis.__main__ import CostSettings
 from albert_tf.analysis.__main__ import main as print_costs
-from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
+from albert_tf.analysis.cost import PAPER, flops
 from albert_tf.analysis.layer_distances import Distance, LayerDistancesSettings, layer_distances, write_csv, write_plot
 from albert_tf.analysis.layer_distances import main as measure
 from tests.albert_tf.tiny import batch, small
@@ -24,18 +23,10 @@ def test_flops_of_a_config_small_enough_to_count_by_hand():
     assert counted == flops(config.replace(sharing="none"), 5), "sharing saves parameters, not work"
 
 
-@pytest.mark.parametrize("name", PAPER)
-def test_counts_round_to_the_papers_table(name):
-    count = parameters(AlbertConfig.named(name).replace(vocab_size=30000))
-    # xxlarge: the paper's Table 1 prints 235M, its width ablation 225M, and its published weights hold 222.6M.
-    tolerance = 13 if name == "albert_xxlarge_v2" else 1.3
-    assert abs((count.encoder + count.pooler) / 1e6 - PAPER[name]) < tolerance
-    assert f"{PAPER[name]}M" in cost_table({name: AlbertConfig.named(name)})
-
-
 def test_the_cost_of_another_depth(capsys):
     print_costs(CostSettings(configs="albert_base_v2", depth=6))
-    assert capsys.readouterr().out.splitlines()[1].split()[1] == "6"
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert line.split()[1] == "6" and f"{PAPER['albert_base_v2']}M" in line
     with refused(r"bert_base_uncased: depth 6 cannot be run.*--configs says which"):
         print_costs(CostSettings(configs="albert_base_v2,bert_base_uncased", depth=6))
 

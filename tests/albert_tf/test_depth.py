@@ -74,10 +74,6 @@ def test_gradients_reach_what_is_closed(changes):
             assert (moved.max(axis=1) > 1e-8).all(), name
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 class Constant:
     """In place of the runner of blocks: the same output at every step."""
 
@@ -139,6 +135,9 @@ IMPOSSIBLE = table("""
     {"equilibrium_solver": "anderson", "equilibrium_tolerance": 2.0} | below 1
     {"equilibrium_solver": "anderson", "equilibrium_max_steps": 0}   | at least 1
     {"sharing": "none", "random_depth_min": 2}    | random_depth_min 2 .*sharing 'none'
+    {"relative_attention_num_buckets": 8, "attention_window": 2} | attention_window .* and relative_attention_num_buckets 8 exclude
+    {"relative_attention_num_buckets": 8, "position_type": "rotary"} | position_type .* and relative_attention_num_buckets 8 exclude
+    {"relative_attention_num_buckets": 6}         | must be a multiple of 4, .*not 6
 """)  # noqa: E501
 
 

@@ -6,13 +6,32 @@ import keras
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import log_softmax, softmax
 
-from albert_tf import AlbertClassifier, AlbertEncoder
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.checkpoints import formats
-from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, MASK, TARGETS, make
+from tests.albert_tf.depth_cases import filled, small
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
+CONFIG = small()
+LENGTHS = np.array([[9], [3], [5], [9], [1], [7]])
+MASK = (np.arange(9) < LENGTHS).astype("int32")
+FEATURES = {"input_ids": np.random.default_rng(0).integers(5, 40, (6, 9)).astype("int32"), "input_mask": MASK}
+KINDS = {
+    "classifier": lambda exits: AlbertClassifier(CONFIG, 4, 0.0, exits),
+    "regressor": lambda exits: AlbertRegressor(CONFIG, 0.0, exits),
+    "token classifier": lambda exits: AlbertTokenClassifier(CONFIG, 4, 0.0, exits),
+}
+TARGETS = {
+    "classifier": np.array([0, 1, 2, 3, 1, 0]),
+    "regressor": np.linspace(0, 1, 6, dtype="float32"),
+    "token classifier": np.random.default_rng(2).integers(0, 4, MASK.shape),
+}
+
+
+def make(kind, exits=True):
+    return filled(KINDS[kind](exits))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -40,9 +59,7 @@ def answer_losses(kind, logits):
     """Of each answer, [batch] or [batch, sequence]."""
     if kind == "regressor":
         return (logits[:, 0] - TARGETS[kind]) ** 2
-    shifted = logits - logits.max(-1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return -np.take_along_axis(log_p, TARGETS[kind][..., None], axis=-1)[..., 0]
+    return -np.take_along_axis(log_softmax(logits, axis=-1), TARGETS[kind][..., None], axis=-1)[..., 0]
 
 
 def expected_loss(kind, every, weights):
@@ -86,9 +103,9 @@ def by_hand(kind, model, every, rule, thresholds):
             changes = np.abs(np.diff(answers, axis=0)).max(axis=(1, 2))
             same, confident = changes <= 0.1, [False, *(changes <= threshold)]
         else:
-            best, odds = answers.argmax(-1), np.exp(answers - answers.max(-1, keepdims=True))
+            best = answers.argmax(-1)
             same = (best[1:] == best[:-1]).all(axis=1)
-            confident = (odds.max(-1) / odds.sum(-1)).min(axis=1) >= threshold
+            confident = softmax(answers, axis=-1).max(-1).min(axis=1) >= threshold
         patience = itertools.accumulate([0, *same], lambda count, is_same: (count + 1) * is_same)
         leaves = {
             "confidence": confident, "patience": [count >= threshold for count in patience],

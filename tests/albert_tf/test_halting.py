@@ -4,11 +4,12 @@ import keras
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import expit
 
 from albert_tf import AlbertClassifier, AlbertPretrainer
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, LENGTH, TEXTS, alike, small
-from tests.albert_tf.test_depth import sigmoid, started
+from tests.albert_tf.test_depth import started
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -43,7 +44,7 @@ def test_halting_is_the_formula(kind, reference):
     states = [np.array(state) for state in outputs["hidden_states"]]
     kernel, bias = np.array(encoder.halting.kernel), float(encoder.halting.bias)
     read = states[1:] if kind == "act" else states[:-1]
-    probabilities = [0.7 * sigmoid(state @ kernel + bias) for state in read]
+    probabilities = [0.7 * expit(state @ kernel + bias) for state in read]
     counts, ponder = set(), np.zeros((3, LENGTH))
     for row in range(3):
         for token in range(LENGTH):

@@ -126,16 +126,6 @@ def test_its_preset_folder_is_the_same(tmp_path):
     assert_array_equal(ours(again, TEXTS), ours(loading.load(task), TEXTS))
 
 
-# A graph that reads texts takes seconds to make; that exports answer as `predict` does is test_front_door.py's.
-@pytest.mark.slow
-def test_it_is_served_text_in_by_one_call(tmp_path):
-    task = fitted(bert())
-    loaded = loading.load(task, labels=["x", "y", "z"])
-    version = loaded.export(tmp_path / "served", warm_up_lengths="")
-    served = tf.saved_model.load(str(version)).signatures["serving_default"](text=tf.constant(TEXTS))
-    assert_allclose(served["probabilities"], tf.nn.softmax(answers(task, TEXTS)), atol=2e-5)
-
-
 class Odd:
     """A tokenizer that reads another vocabulary's ids."""
 

@@ -18,8 +18,7 @@ from numpy.testing import assert_allclose
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import load_huggingface, save_huggingface
-from albert_tf.checkpoints.alignment import align_blocks
-from tests.albert_tf.depth_cases import alike, small
+from tests.albert_tf.depth_cases import small
 from tests.albert_tf.tiny import table
 from tests.refusals import refused
 from tfrecords.tokenizers.loading import tokenizer_in
@@ -56,11 +55,6 @@ def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
         AlbertConfig.from_dict(PUBLISHED | {KEY: 64})
     config = AlbertConfig.from_dict(PUBLISHED | {"model_type": "bert"})
     assert config.extensions == () and f"passed over: {KEY}" in caplog.text
-    for key, value in (("attention_window", 2), ("position_type", "rotary")):
-        with refused(f"{key} .* and {KEY} 32 exclude each other"):
-            tiny(position_offset=0, **{key: value})
-    with refused(f"{KEY} must be a multiple of 4, .*not 6"):
-        tiny(**{KEY: 6})
 
 
 NO_FORM = table("""
@@ -84,14 +78,6 @@ def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_pa
     save_huggingface(AlbertPretrainer(tiny(hidden_act="relu"), pair_task=None), tmp_path / "relu")
     load_huggingface(tmp_path / "relu")
     assert caplog.text.count("has the activation 'relu' here, and the exact gelu in transformers") == 2
-
-
-def test_blocks_in_one_order_answer_the_same():
-    # Heads stay: each has its own column of the table.
-    model, ids = alike(tiny(num_attention_heads=8)), np.array([[0, 9, 10, 11, 12, 2]])
-    aligned = align_blocks(model, [[0, 1]])
-    assert_allclose(aligned(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-5)
-    assert any((one != other).any() for one, other in zip(aligned.get_weights(), model.get_weights()))
 
 
 def tokenizer_json():

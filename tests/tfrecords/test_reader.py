@@ -10,7 +10,6 @@ from numpy.testing import assert_array_equal
 
 from tests.refusals import refused
 from tests.tfrecords.batches import assert_same, features_of
-from tests.tfrecords.statistics import original_ids
 from tfrecords import inspect_examples
 from tfrecords.reader import read_examples, read_manifest
 from tfrecords.reading.manifest import find_records
@@ -23,6 +22,14 @@ WIDTHS |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weig
 def batches(patterns, count=None, batch_size=16, training=True, **options):
     dataset = read_examples(patterns, batch_size, training, **options)
     return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def original_ids(features):
+    """Returns input_ids with the masks undone."""
+    ids = features["input_ids"].copy()
+    rows, columns = np.nonzero(features["masked_lm_weights"])
+    ids[rows, features["masked_lm_positions"][rows, columns]] = features["masked_lm_ids"][rows, columns]
+    return ids
 
 
 def rows_of(some_batches):

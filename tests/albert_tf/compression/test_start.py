@@ -89,12 +89,6 @@ def test_the_words_of_relative_positions_stay_as_wide_by_default():
     assert cut_of(settings(), AlbertEncoder(CONFIG.replace(**sizes))).embedding_size == 0
 
 
-def test_at_full_rank_only_biases_and_norms_are_lost(encoder):
-    """They begin equal in every layer, so nothing is."""
-    small = compress(encoder, CompressionPlan((0, 1, 2, 3), 0, "1x4", 16))
-    assert_allclose(small(FEATURES)["sequence_output"], encoder(FEATURES)["sequence_output"], atol=2e-4)
-
-
 @pytest.mark.parametrize("changes", [{}, {"feed_forward": "glu"}], ids=["", "gated"])
 def test_units_without_effect_are_the_ones_that_go(changes):
     """With the low rank of their block and of every step."""

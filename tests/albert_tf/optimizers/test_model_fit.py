@@ -36,3 +36,7 @@ def test_figures_are_those_of_the_last_update(in_graph):
         | {f"trust_ratio_{name}": ratio for name in ("min", "median", "max")},
         rel=1e-3,
     )
+    store: dict = {}
+    optimizer.save_own_variables(store)
+    # Iteration, skipped, and two moments of each variable: no figure is in a file.
+    assert len(store) == 6

@@ -26,12 +26,12 @@ from albert_tf.training import finetuning
 from albert_tf.training.loop.batches import epoch_order
 from tests.albert_tf.tiny import graphs, small, table
 from tests.refusals import changed, lines, refused
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base import files
 from tfrecords.base.parts import Parts
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "of", *WORDS]).encode())
+TOKENIZER = wordpiece("of", *WORDS)
 CONFIG = small(vocab_size=TOKENIZER.vocab_size, num_hidden_layers=1, initializer_range=0.2)
 
 

@@ -15,13 +15,13 @@ from albert_tf.tasks.squad.task import write_answers
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.training.ensemble import combine_spans
 from tests.refusals import assert_refused, changed, lines
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.answers.spans import Answers, Candidate, find_answers
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghij"
 
 
-TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "?", ""]).encode())
+TOKENIZER = wordpiece(*LETTERS, "?")
 
 
 @functools.cache

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_squad
 from albert_tf.tasks.squad.windows import make_rows, token_span
 from tests.refusals import lines, refused
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.answers.spans import text_of
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 CONTEXT = "Rome was not built in a day. Caf\u00e9 society, 1,234 ﬁne words “quoted”."
 
@@ -32,11 +32,6 @@ def tokenizer(tmp_path_factory):
     path = tmp_path_factory.mktemp("spm") / "spm.model"
     path.write_bytes(train_tokenizer([CONTEXT, "what who built this?"] * 50, vocab_size=100, hard_vocab_limit=False))
     return load_tokenizer(path)
-
-
-def wordpiece(pieces):
-    listed = f"[PAD] [UNK] [CLS] [SEP] [MASK] {pieces} ".replace(" ", "\n")
-    return WordPieceTokenizer(listed.encode())
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -94,7 +89,7 @@ texts = st.lists(
 @shown(context="\u200b Rome ™", cut=(0, 0.1))
 def test_every_answer_maps_to_tokens_and_back_to_text_that_holds_it(tokenizer, context, cut):
     begin, end = (round(len(context) * part) for part in sorted(cut))
-    letters = wordpiece("r ##o 罗")
+    letters = wordpiece("r", "##o", "罗")
     for one in (tokenizer, letters):
         offsets = one.encode_with_offsets([context])[2]
         span = token_span(offsets, begin, end)
@@ -142,24 +137,15 @@ def test_labels_give_the_answer_back_in_every_window_that_holds_it(tokenizer, an
             assert rows.values["start_positions"][row] == rows.values["end_positions"][row] == 0
 
 
-def test_rows_are_cls_question_sep_window_sep(tokenizer):
+def test_each_token_of_the_passage_may_start_an_answer_in_one_window_and_in_one_only(tokenizer):
     rows = make_rows([example("built")], tokenizer, 24, training=False, doc_stride=4)
-    asked, passage = tokenizer.encode("what built this?")[:10], tokenizer.encode(CONTEXT)
     assert len(rows) > 2 and not rows.values and rows.lengths.max() == 24
-    starts, before = [], len(asked) + 2
-    for row, (start, size) in enumerate(zip(rows.first_token, rows.size)):
-        found = {name: arrays[row].tolist() for name, arrays in rows.tokens.items()}
-        allowed = np.flatnonzero(np.equal(found.pop("start_mask"), 0)) - before + start
-        starts += allowed.tolist()
-        window = passage[start : start + size]
-        assert found == {
-            "input_ids": [tokenizer.cls_id, *asked, tokenizer.sep_id, *window, tokenizer.sep_id],
-            "segment_ids": [0] * before + [1] * (size + 1),
-            "input_mask": [1] * (before + size + 1),
-            "p_mask": [0] + [1] * (before - 1) + [0] * size + [1],
-        }
-    # Each token of the passage may start an answer in one window, and in one only.
-    assert sorted(starts) == list(range(len(passage)))
+    starts = []
+    for row, (start, size, before) in enumerate(zip(rows.first_token, rows.size, rows.first_column)):
+        p_mask, start_mask = (rows.tokens[name][row].tolist() for name in ("p_mask", "start_mask"))
+        starts += (np.flatnonzero(np.equal(start_mask, 0)) - before + start).tolist()
+        assert p_mask == [0] + [1] * (before - 1) + [0] * size + [1]
+    assert sorted(starts) == list(range(len(tokenizer.encode(CONTEXT))))
 
 
 def test_what_cannot_be_framed(tokenizer):

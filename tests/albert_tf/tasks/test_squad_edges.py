@@ -8,17 +8,16 @@ from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_squad
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.squad.windows import make_rows
 from tests.refusals import refused
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.answers.spans import edges, text_of
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "mail", "to", "anna", "bell", "please", "?"]
 UNSEEN = "\u200b\u200e\u200f\ufeff\xad\u2060\u2066\u061c\u180e\x07\x7f\x85\xa0\u3000\u202a"
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return WordPieceTokenizer("\n".join(PIECES).encode())
+    return wordpiece("mail", "to", "anna", "bell", "please", "?")
 
 
 @pytest.mark.parametrize("one", UNSEEN, ids=lambda one: f"U+{ord(one):04X}")

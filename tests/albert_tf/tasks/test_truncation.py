@@ -7,12 +7,12 @@ from albert_tf.loading import answers
 from albert_tf.tasks.race import RaceExample, RaceTask
 from albert_tf.tasks.rows import text_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.answers.texts import Truncation
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 SHORT, LONG = "a good film", "good film " * 20
 TEXTS = [SHORT, LONG, ""]
-TOKENIZER = WordPieceTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] a good film".replace(" ", "\n").encode())
+TOKENIZER = wordpiece("a", "good", "film")
 
 
 MAKERS = {

@@ -1,7 +1,5 @@
 """Probabilities are calibrated on the rows held out, and each road gives the same ones."""
 
-import csv
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +18,7 @@ from serving.export import ExportSettings, export
 from serving.lite import LiteModel
 from serving.lite.signatures import signatures_of
 from tests.albert_tf.tiny import small
+from tests.albert_tf.training.trainers import table
 from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
 from tfrecords.base.tables import write_table
@@ -135,8 +134,7 @@ def test_every_road_gives_the_calibrated_probabilities(finetuned, tmp_path, monk
     printed = capsys.readouterr().out
     assert "calibration error 0.100, before the temperature 0.300" in printed and "confidence 0." in printed
     assert "best of 1 evaluations, step 2" in printed and "95 % interval" in printed
-    with open(run / "held_out.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(run / "held_out.csv")
     loaded, texts = albert_tf.load(run), [row["text"] for row in rows]
     assert loaded.task["calibration"]["temperature"] == 3.0 and len(rows) == 8
     answers, shares = loaded.predict(texts), shares_of(loaded.predict(texts))
@@ -175,8 +173,7 @@ def test_a_model_of_several_labels_has_a_threshold_for_each_on_every_road(finetu
     loaded = albert_tf.load(run)
     assert loaded.task["threshold"] == [0.01, 0.99]
     assert [one["labels"] for one in loaded.predict(["so good", "bad"])] == [["n"]] * 2
-    with open(run / "held_out.csv", newline="") as file:
-        assert {row["prediction"] for row in csv.DictReader(file)} == {'["n"]'}
+    assert {row["prediction"] for row in table(run / "held_out.csv")} == {'["n"]'}
     run_evaluation.main(
         run_evaluation.EvaluationSettings(model=str(run), data_file=str(run / "held_out.csv"), output_dir=f"{run}/out")
     )
@@ -190,8 +187,7 @@ def test_a_model_of_several_labels_has_a_threshold_for_each_on_every_road(finetu
 def test_words_are_calibrated_and_kept_with_their_tags(finetuned):
     run = finetuned("run", "tagging")
     assert "calibration" in files.read_json(run / "task.json")
-    with open(run / "held_out.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(run / "held_out.csv")
     assert {(row["text"], row["label"]) for row in rows} <= {("so good so", "O B O"), ("so bad so", "O B O")}
     assert all(len(row["prediction"].split()) == 3 and 0 < float(row["probability"]) <= 1 for row in rows)
 

@@ -1,6 +1,5 @@
 """Fine-tuning: what it leaves, and what it refuses. (How it goes on after a kill: test_resume.py.)"""
 
-import csv
 import dataclasses
 import json
 import shutil
@@ -17,17 +16,14 @@ from albert_tf.tasks.prediction import predict
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
 from tests.albert_tf.training.classes import write_classes
+from tests.albert_tf.training.trainers import history, table
 from tests.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-def table(path, delimiter=","):
-    return list(csv.DictReader(path.open(), delimiter=delimiter))
-
-
-def history(folder, *columns):
-    return [[row[name] for name in columns] for row in table(folder / "history.csv")]
+def columns_of(folder, *columns):
+    return [[row[name] for name in columns] for row in history(folder)]
 
 
 def files_of(folder):
@@ -48,10 +44,10 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
         "task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"],
         "max_seq_length": 32, "null_threshold": None, "metrics": None
     }  # fmt: skip
-    best = max(float(accuracy) for (accuracy,) in history(finetuned, "dev_accuracy"))
+    best = max(float(accuracy) for (accuracy,) in columns_of(finetuned, "dev_accuracy"))
     assert task["metrics"]["accuracy"] == pytest.approx(best, abs=1e-6)
     assert load_task(finetuned / "model.keras") == task | {"calibration": calibration}
-    assert history(finetuned, "step", "truncated_texts", "truncated_tokens") == [[step, "0", "0"] for step in "24"]
+    assert columns_of(finetuned, "step", "truncated_texts", "truncated_tokens") == [[step, "0", "0"] for step in "24"]
 
 
 def test_predictions_are_the_kept_models(finetuned, class_settings):
@@ -153,7 +149,7 @@ def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(s
     monkeypatch.setattr(finetuning.Finetuning, "evaluate", evaluate)
     flags = "--save_checkpoints_steps=1 --early_stopping=1 --class_weights=no=0,yes=2 --num_train_steps=9"
     folder = finetuning.finetune(changed(settings, flags))
-    assert history(folder, "step", "dev_accuracy") == [["1", "0.25"], ["2", "0.5"], ["3", "0.5"]]
+    assert columns_of(folder, "step", "dev_accuracy") == [["1", "0.25"], ["2", "0.5"], ["3", "0.5"]]
     assert "no better dev_accuracy in 1 evaluations: stopped early" in capsys.readouterr().out
     assert load_task(folder)["metrics"]["accuracy"] == 0.5
     for kept, second in zip(load_keras(folder / "model.keras").get_weights(), seen[1], strict=True):

@@ -4,14 +4,11 @@ import dataclasses
 
 import pytest
 
-from albert_tf.checkpoints import save_huggingface
-from albert_tf.config import AlbertConfig
-from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
-from tests.albert_tf.training.classes import WORDS, begun, write_classes, write_other_task
+from tests.albert_tf.training.classes import begun, write_classes, write_other_task
 from tests.refusals import changed, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -54,34 +51,6 @@ def test_a_configuration_beside_the_weights_says_dropouts_and_random_depths(clas
     own.replace(hidden_size=8).to_json(tmp_path / "changed.json")
     with refused(r"changed.json and the weights of .* disagree: hidden_size=8"):
         begun(settings)
-
-
-@pytest.mark.parametrize("with_vocabulary", [True, False])
-def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, settings, with_vocabulary):
-    """The tokenizer.json of `tokenizers` is no tokenizer.json of ours, and "Hello" no "hello"."""
-    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-    words = [word for text in WORDS for word in text.split()]
-    pieces = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "object", "bad", "Good", *words]))
-    fast = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
-    fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
-    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    config = AlbertConfig(
-        vocab_size=len(pieces), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, sharing="none"
-    )  # fmt: skip
-    save_huggingface(AlbertEncoder(config), tmp_path / "hf")
-    fast.save(str(tmp_path / "hf" / "tokenizer.json"))
-    if with_vocabulary:
-        (tmp_path / "hf" / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
-    write_classes(tmp_path)
-    settings = dataclasses.replace(settings, init_from=str(tmp_path / "hf"))
-    # The run writes down what it found.
-    tokenizer = load(finetuning.finetune(settings)).tokenizer if with_vocabulary else prepare(settings).tokenizer
-    assert not tokenizer.lower_case
-    assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
-    load(settings.init_from, lower_case=True).save(tmp_path / "lower")
-    assert prepare(dataclasses.replace(settings, init_from=str(tmp_path / "lower"))).tokenizer.lower_case
 
 
 def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings, class_settings, tmp_path):

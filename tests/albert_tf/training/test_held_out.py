@@ -9,13 +9,13 @@ import pytest
 from albert_tf import run_evaluation
 from albert_tf.training.phases import read_phases
 from tests.refusals import refused
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.building import builder
 from tfrecords.building.settings import BuildSettings
 from tfrecords.reading.manifest import check_held_out
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]).encode())
+TOKENIZER = wordpiece(*WORDS)
 
 
 @pytest.fixture(scope="module")

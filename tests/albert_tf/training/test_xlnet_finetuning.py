@@ -34,16 +34,12 @@ def finetuned(settings):
     return finetune(settings)
 
 
-def test_rows_end_with_cls_on_whichever_side_padding_is(finetuned):
+def test_rows_end_with_cls_and_have_one_answer_on_whichever_side_padding_is(finetuned):
     loaded = load(finetuned)
     assert loaded.tokenizer.cls_last
     features = loaded.preprocessor()(["a good value", "an expression returns"], ["bad", "it"])
-    ids, mask, segments = (features[name] for name in ("input_ids", "input_mask", "segment_ids"))
-    for row, size in zip(range(2), mask.sum(axis=1)):
-        assert ids[row, size - 2 : size].tolist() == [loaded.tokenizer.sep_id, loaded.tokenizer.cls_id]
-        assert segments[row, size - 1] == 2 and set(segments[row, : size - 1]) == {0, 1}
     # As transformers pads: in front, segment 3.
-    sizes = mask.sum(axis=1)
+    sizes = features["input_mask"].sum(axis=1)
     left = {name: np.array([np.roll(row, -n) for row, n in zip(value, sizes)]) for name, value in features.items()}
     left["segment_ids"] = np.where(left["input_mask"] == 1, left["segment_ids"], 3)
     assert left["input_mask"][:, 0].min() == 0 and left["input_mask"][:, -1].min() == 1

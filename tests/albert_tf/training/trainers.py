@@ -136,10 +136,15 @@ def pretrain(settings, folder, **changes):
     return pretraining.pretrain(dataclasses.replace(settings, **{"output_dir": str(folder)} | changes))
 
 
+def table(path, delimiter=","):
+    """Returns the rows of a table in a file."""
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
 def history(folder):
     """Returns the rows of a run's history."""
-    with open(folder / "history.csv", newline="") as file:
-        return list(csv.DictReader(file))
+    return table(folder / "history.csv")
 
 
 def at_step(patch, number, act):

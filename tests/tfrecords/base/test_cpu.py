@@ -8,7 +8,7 @@ import pytest
 
 import serving
 from tfrecords.base.machine import cpu
-from tfrecords.base.machine.cpu import cores, cpu_flags, has_only_avx2, limit_tensorflow, train_by_onednn
+from tfrecords.base.machine.cpu import cores, has_only_avx2, limit_tensorflow, train_by_onednn
 
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -25,12 +25,6 @@ def cpu_info(tmp_path, monkeypatch):
         return path
 
     return write
-
-
-def test_flags_are_those_of_the_first_core(cpu_info, tmp_path):
-    assert cpu_flags(cpu_info("fpu avx2")) >= {"fpu", "avx2"}
-    assert not {"bugs", "another"} & cpu_flags(cpu_info("fpu avx2"))
-    assert cpu_flags(tmp_path / "absent") == set()
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,6 @@ models, normalizers = tokenizers.models, tokenizers.normalizers
 pre_tokenizers, trainers = tokenizers.pre_tokenizers, tokenizers.trainers
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["Hello", "World", "hello", "world", "##s", "the", "The", "a", "##b", "!", ","]
-TEXTS = ["Hello World!", "the hellos, worlds", "Ünseen", "The a ab", "Schöne schon", "SCHÖN Schone"]
-
-
-def wordpiece(folder, lower_case, words=WORDS, normalizer=None, pre_tokenizer=None, **rules):
-    vocabulary = {piece: number for number, piece in enumerate(SPECIAL + words)}
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizer or normalizers.BertNormalizer(lowercase=lower_case, **rules)
-    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.BertPreTokenizer()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return tokenizer
 
 
 def their_ids(theirs, text):
@@ -32,29 +22,6 @@ def their_ids(theirs, text):
 
 def write_vocabulary(folder, pieces=WORDS, name="vocab.txt"):
     (folder / name).write_text("\n".join(SPECIAL + pieces) + "\n")
-
-
-@pytest.mark.parametrize("with_file", [True, False])
-@pytest.mark.parametrize(
-    "lower_case, keeps, words",
-    # As of lower-cased German BERTs: strip_accents false.
-    [(True, False, WORDS), (False, True, WORDS), (True, True, ["schön", "schon", "##e", "schone"])],
-)
-def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path, lower_case, keeps, words, with_file):
-    theirs = wordpiece(tmp_path, lower_case, words, strip_accents=False if keeps else None)
-    if with_file:
-        (tmp_path / "tokenizer.json").unlink()
-        write_vocabulary(tmp_path, words)
-        config = {"do_lower_case": lower_case, "strip_accents": False if keeps else None}
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    ours = tokenizer_in(tmp_path)
-    assert (ours.kind, ours.lower_case) == ("wordpiece", lower_case)
-    # By `load_tokenizer` all commands take --tokenizer.
-    assert load_tokenizer(tmp_path).sha256 == ours.sha256
-    for text in TEXTS:
-        assert ours.encode(text) == their_ids(theirs, text), text
-    if not with_file:
-        assert load_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
 
 
 @pytest.mark.parametrize(

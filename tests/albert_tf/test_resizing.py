@@ -1,14 +1,16 @@
-"""Narrow embeddings: the nearest of their rank, the mean kept, nothing else changed."""
+"""Narrow embeddings keep the nearest table of their rank and its mean; another vocabulary keeps rows in common."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.checkpoints.resizing import factorize_embeddings, word_table
+from albert_tf.checkpoints.resizing import factorize_embeddings, keep_pieces, word_table
 from albert_tf.checkpoints.variables import named_variables
+from albert_tf.models.permutation import XlnetPretrainer
 from tests.albert_tf import depth_cases
 from tests.albert_tf.depth_cases import small
+from tests.albert_tf.tiny import randomise, values_of
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -78,3 +80,36 @@ def test_a_factorised_table_is_cut_again_and_alberts_is_refused():
     albert = AlbertEncoder(CONFIG.replace(embedding_size=8, sharing="all"))
     with refused("factorised already, at 8 columns with a layer norm"):
         factorize_embeddings(albert, 4)
+
+
+WIDE = {"embedding_size": 16, "sharing": "none"}
+MODELS = {
+    "ALBERT": (AlbertPretrainer, {}),
+    "BERT": (AlbertPretrainer, WIDE),
+    "RoBERTa": (AlbertPretrainer, WIDE | {"position_offset": 2, "type_vocab_size": 1}),
+    "XLNet": (XlnetPretrainer, WIDE | {"position_type": "relative", "type_vocab_size": 2}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_are_kept_or_means(name):
+    kind, changes = MODELS[name]
+    model = kind(small(vocab_size=20, **changes))
+    randomise(model)
+    other = keep_pieces(model, [7, 3, 4, 5, 19], [0, 1, 4, 5])
+    before, after = map(values_of, (model, other))
+    by_piece = {name for name, value in before.items() if 20 in value.shape}
+    assert by_piece == {"embeddings/word_embeddings", "masked_lm/output_bias"}
+    assert other.encoder.config == model.encoder.config.replace(vocab_size=3)
+    for variable, value in before.items():
+        if variable in by_piece:
+            assert_array_equal(after[variable][[0, 2]], value[[7, 19]])
+            assert_allclose(after[variable][1], value[3:6].mean(axis=0), rtol=1e-6)
+        else:
+            assert_array_equal(after[variable], value, err_msg=variable)
+
+
+def test_pieces_that_are_not_there_are_refused():
+    model = AlbertPretrainer(small(vocab_size=20))
+    with refused("must be some of the model's 20"):
+        keep_pieces(model, [3, 20])
