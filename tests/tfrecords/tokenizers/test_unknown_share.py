@@ -3,6 +3,7 @@
 import gzip
 
 from tests.refusals import refused
+from tfrecords import create_pretraining_data
 from tfrecords.create_pretraining_data import check_unknown_share, unknown_share
 
 CHINESE = "机器学习是人工智能的一个分支，它研究如何从数据中学习。\n\n今天天气很好，我们去公园。\n"  # noqa: RUF001
@@ -30,10 +31,11 @@ def test_the_sample_reaches_every_part_of_the_corpus(tokenizer, tmp_path):
     assert 0 < unknown_share([large], tokenizer) < 1
 
 
-def test_the_command_refuses_and_writes_nothing(run_module, tokenizer, tmp_path):
+def test_the_command_refuses_and_writes_nothing(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "vocabulary")
     (tmp_path / "zh.txt").write_text(CHINESE, encoding="utf-8")
-    arguments = [f"--input={tmp_path}/zh.txt", f"--tokenizer={tmp_path}/vocabulary", f"--output_dir={tmp_path}/data"]
-    ended = run_module("tfrecords.create_pretraining_data", *arguments)
-    assert ended.returncode == 1 and "made for another language" in ended.stderr
+    places = {"input": "zh.txt", "tokenizer": "vocabulary", "output_dir": "data"}
+    given = {name: str(tmp_path / place) for name, place in places.items()}
+    with refused("made for another language"):
+        create_pretraining_data.main(create_pretraining_data.CreateSettings(**given))
     assert not (tmp_path / "data").exists()
