@@ -101,26 +101,30 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{duration:8.1f}  {test}")
 
 
-@pytest.fixture(scope="module")
-def eagerly():
-    """Functions run without graphs, which for a tiny model take far longer to build than to run."""
+@contextlib.contextmanager
+def functions_run(*, eagerly):
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(before)
+    tf.config.run_functions_eagerly(eagerly)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+@pytest.fixture(scope="module")
+def eagerly():
+    """Functions run without graphs, which for a tiny model take far longer to build than to run."""
+    with functions_run(eagerly=True):
+        yield
 
 
 @pytest.fixture
 def in_graphs():
     """The exceptions in a module that runs eagerly."""
-    import tensorflow as tf
-
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(False)
-    yield
-    tf.config.run_functions_eagerly(before)
+    with functions_run(eagerly=False):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -264,13 +268,7 @@ def tiny_settings(tmp_path_factory, tiny_data):
 @pytest.fixture(scope="session")
 def tiny_run(tiny_settings):
     """A model folder that pre-training wrote, without graphs, which take longer to build than to run."""
-    import tensorflow as tf
-
     from albert_tf.training.pretraining import pretrain
 
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
+    with functions_run(eagerly=True):
         return pretrain(tiny_settings)
-    finally:
-        tf.config.run_functions_eagerly(before)

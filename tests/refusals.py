@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import shlex
+from pathlib import Path
 
 import pytest
 from absl import flags
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import define_flags, flag_name, settings_of
+from tfrecords.base.settings import define_flags, flag_name, read_flags, settings_of
 
 
 @contextlib.contextmanager
@@ -17,6 +18,20 @@ def refused(match):
     with pytest.raises(UserError, match=match) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+def table_of(file):
+    """Returns the lines of the table beside a test file, test_NAME.py and NAME.txt, without comments."""
+    path = Path(file).with_name(Path(file).stem.removeprefix("test_") + ".txt")
+    return [line for line in path.read_text("utf-8").splitlines() if line[0] != "#"]
+
+
+def parsed(kind, arguments):
+    """Returns the settings of a kind that the arguments of a command give."""
+    values = flags.FlagValues()
+    define_flags(kind, values)
+    assert values(["command", *arguments]) == ["command"]
+    return read_flags(kind, values)
 
 
 def changed(settings, line):

@@ -8,6 +8,7 @@ import pytest
 from albert_tf import run_finetuning, run_pretraining
 from albert_tf.tasks.settings import FinetuningSettings
 from serving.commands import COMMANDS
+from tfrecords.base.version import VERSION
 
 
 @pytest.mark.parametrize(
@@ -76,11 +77,6 @@ def test_nor_do_missing_files(run_module, command, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nor_do_wrong_flags(run_module):
-    ended = run_module("serving.export", "--no_such=1", without_tensorflow=True)
-    assert ended.returncode == 2 and "Unknown command line flag 'no_such'" in ended.stderr
-
-
 @pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])
 def test_help_does_not_wait_for_tensorflow(run_module, module):
     ended = run_module(module, "--help", without_tensorflow=True)
@@ -119,3 +115,30 @@ def test_training_ends_with_what_it_wrote_and_the_next_command(tiny_settings, ti
     said = capsys.readouterr()
     assert re.search(rf"wrote {folder}/model.keras: .*accuracy [\d.]+", said.out)
     assert said.err.splitlines()[-1].startswith(f"next: python -m serving.export --model={folder} ")
+
+
+@pytest.mark.parametrize(
+    "arguments, status, out, err",
+    [
+        ("", 0, "Usage: albert-tf COMMAND", ""),
+        ("--help", 0, "  finetune          fine-tune a model", ""),
+        ("--version", 0, f"albert-tf {VERSION} (TensorFlow ", ""),
+        ("finetune --help", 0, "Usage: albert-tf finetune ", ""),
+        ("finetune --version", 0, f"albert-tf {VERSION} (", ""),
+        ("serve --help", 0, "\nalbert-tf serve --port=8500 ", ""),
+        (
+            "serve --port 8500",
+            255,
+            "--port has no value: write --port=VALUE, with '=' and without a space\nusage: albert-tf s",
+            "",
+        ),
+        ("pretrain --train_data=no --output_dir=o --config=albert_tiny", 1, "", "build some: albert-tf examples"),
+        ("fintune", 2, "", "error: unknown command 'fintune'; did you mean 'finetune'? (albert-tf --help"),
+        ("finetune --hlep", 2, "", "error: Unknown command line flag 'hlep'. Did you mean: help"),
+        ("export", 1, "", "error: --model=..., --output_dir=... must be given"),
+    ],
+)
+def test_albert_tf_starts_every_command_by_its_name(run_module, arguments, status, out, err):
+    ended = run_module("serving.commands", *arguments.split(), without_tensorflow=True)
+    assert ended.returncode == status, ended.stderr
+    assert out in ended.stdout and err in ended.stderr and len(ended.stderr.splitlines()) == bool(err)

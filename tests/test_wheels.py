@@ -183,7 +183,7 @@ run()
 def test_the_client_wheel_has_all_of_the_light_server(alone):
     others = "uvicorn", "httptools", "msgspec", "starlette", "prometheus_client", "grpc_health", "ml_dtypes"
     of_others = "anyio", "sniffio", "click", "h11", "flatbuffers", "typing_extensions", "idna", "yaml", "dotenv"
-    code = "import serving.model_server.__main__, serving.gateway.app, serving.gateway.pages, serving.lite.start"
+    code = "import serving.model_server.__main__, serving.gateway.__main__, serving.gateway.app, serving.lite.start"
     assert alone(code, *GRPC, *LITERT, *others, *of_others).stderr == ""
 
 

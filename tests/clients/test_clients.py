@@ -77,12 +77,10 @@ def scripts(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lines(servers, request):
     """lines(client): what its programs printed, by their names; all of a client run in one process."""
-    where = WHERE | vars(servers)
 
     @functools.cache
     def of(name):
         client, programs = CLIENT[name], [row.program for row in ROWS if row.client == name]
-        given = json.dumps(where)
         if client.language == "JavaScript":
             command = ["node", request.getfixturevalue("scripts") / "calls.mjs"]
         else:
@@ -90,23 +88,24 @@ def lines(servers, request):
                 found(name)
             here = client.own or client.language == "command"
             command = [sys.executable if here else request.getfixturevalue("python"), HERE / "calls.py"]
-        done = run(*command, *programs, input=given)
-        printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"program"')]
-        assert len(printed) == len(programs), done.stderr[-2000:]
-        return {line["program"]: line for line in printed}
+        return printed(command, programs, servers)
 
     return of
 
 
+def printed(command, programs, servers):
+    """What programs print of these servers, by their names."""
+    done = run(*command, *programs, input=json.dumps(WHERE | vars(servers)))
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"program"')]
+    assert len(lines) == len(programs), done.stderr[-2000:]
+    return {line["program"]: line for line in lines}
+
+
 def test_openais_client_gets_the_same_of_the_light_server(light, python):
-    rows = [row for row in ROWS if row.client == "openai"]
-    command = [python, HERE / "calls.py", *(row.program for row in rows)]
-    done = run(*command, input=json.dumps(WHERE | vars(light)))
-    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"program"')]
-    assert len(printed) == len(rows), done.stderr[-2000:]
-    answers = Answers(light.server)
-    for row, line in zip(rows, printed):
-        check(row, line, answers)
+    rows, answers = [row for row in ROWS if row.client == "openai"], Answers(light.server)
+    lines = printed([python, HERE / "calls.py"], [row.program for row in rows], light)
+    for row in rows:
+        check(row, lines[row.program], answers)
 
 
 @pytest.fixture(scope="module")

@@ -47,18 +47,20 @@ def commands(text):
     return found
 
 
+def without_blocks(page):
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def anchors(page):
     """Returns the anchors of a page's headings, as GitHub and MkDocs make them."""
-    without_blocks = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    headings = re.findall(r"^#+ (.+)$", without_blocks, re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
 
 
 def links(page):
     """Returns where the links and pictures of a page lead, outside of its blocks and `code`."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"`[^`\n]*`", "code", text)
+    text = re.sub(r"`[^`\n]*`", "code", without_blocks(page))
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -67,17 +67,14 @@ class Process:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
         self.command, self.log, self.ports = list(command), log, ports
+        # Those that it has of `port`, `rest` and `http`.
+        vars(self).update(ports)
         # Ctrl-C reaches this command alone, whose test ends what it has started.
         with log.open("ab") as output, interrupts_deferred(), interrupts_held_back():
             self._process = subprocess.Popen(
                 self.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit
             )
         self.pid = self._process.pid
-
-    def __getattr__(self, name):
-        if name in ("port", "rest", "http"):
-            return self.ports[name]
-        raise AttributeError(name)
 
     def send(self, number):
         self._process.send_signal(number)
@@ -231,14 +228,7 @@ class Counts:
     good: int = 0
     refused: int = 0
     lost: int = 0
-    slowest_s: float = 0.0
-
-    def __post_init__(self):
-        self.wrong: list[str] = []
-
-    def __str__(self):
-        parts = [f"{self.good:,} good", f"{self.refused:,} refused", f"{self.lost:,} lost with the process"]
-        return ", ".join(part for part in parts if not part.startswith("0 ")) + f"; slowest {self.slowest_s:.1f} s"
+    wrong: list[str] = field(default_factory=list)
 
     def wait_for_more(self, good, what):
         """Waits until so many more answers are good."""
@@ -252,7 +242,7 @@ class Counts:
 
 @contextlib.contextmanager
 def load(ports, clients=1):
-    """So many clients at each of these ports, each on a thread, until the block ends.
+    """So many clients at each of these ports, each on a thread, until the block ends; the first answers precede it.
 
     An answer counts as good if it is right, and as refused if it is a 429 or a 503 with Retry-After, or UNAVAILABLE or
     RESOURCE_EXHAUSTED. A wrong answer fails the test at the end of the block.
@@ -262,14 +252,11 @@ def load(ports, clients=1):
 
     def repeat(asker):
         while not stop.is_set():
-            begin = time.monotonic()
             try:
                 outcome = asker()
             except Exception as error:
                 outcome = f"{type(error).__name__}: {error}"
-            seconds = time.monotonic() - begin
             with lock:
-                counts.slowest_s = max(counts.slowest_s, seconds)
                 if outcome in ("good", "refused", "lost"):
                     setattr(counts, outcome, getattr(counts, outcome) + 1)
                 else:
@@ -280,6 +267,7 @@ def load(ports, clients=1):
     for thread in threads:
         thread.start()
     try:
+        counts.wait_for_more(20, "the load is answered")
         yield counts
     finally:
         stop.set()

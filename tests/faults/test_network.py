@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import json
 import select
 import signal
 import socket
@@ -139,12 +140,8 @@ def _ssl(stage, certificate):
     key = certificate.private_key_pem.bytes().decode()
     chain = "".join(blob.bytes().decode() for blob in certificate.cert_chain_pems)
     path = stage.folder / "ssl.config"
-    path.write_text(f"server_key: {_quoted(key)} server_cert: {_quoted(chain)}")
+    path.write_text(f"server_key: {json.dumps(key)} server_cert: {json.dumps(chain)}")
     return str(path)
-
-
-def _quoted(text):
-    return '"' + text.replace("\n", "\\n") + '"'
 
 
 def test_a_name_that_is_not_found_is_503_with_retry_after_until_it_is_found(stage):

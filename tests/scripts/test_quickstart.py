@@ -3,14 +3,11 @@
 import argparse
 import socket
 import sys
-from pathlib import Path
 
 import pytest
 
 from scripts import quickstart
 from tests.refusals import refused
-
-ROOT = Path(__file__).parents[2]
 
 
 def arguments(folder, corpus="", **changes):

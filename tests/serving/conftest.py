@@ -25,6 +25,7 @@ from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder, AlbertSparseEmbedder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
+from tests.serving.gateway.conftest import fake_server, front_of  # noqa: F401
 from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base import files
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer

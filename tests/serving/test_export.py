@@ -86,17 +86,6 @@ def test_merged_low_rank_is_said_and_refused_where_there_is_none(write, saved, m
     # The model is the one that was trained.
 
 
-def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):
-    def loading(*arguments):
-        assert arguments == (settings.model, settings.model, False, True, 3, True)
-        raise UserError("as they say")
-
-    monkeypatch.setattr("serving.evaluate.load", loading)
-    flags = {"lower_case": False, "keep_accents": True, "depth": 3, "other_tokenizer": True}
-    with refused("as they say"):
-        write(tokenizer=settings.model, **flags)
-
-
 def test_what_is_exported_is_what_the_settings_say(settings, write, saved, tmp_path):
     changes = {"inputs": "text", "max_seq_length": 20, "top_k": 3, "doc_stride": 7, "max_query_length": 9,
                "num_choices": 2, "exit_rule": "movement"}  # fmt: skip
@@ -194,6 +183,10 @@ IMPOSSIBLE = r"""
 {"other_cpu": true} | --other_cpu is for --compute=bfloat16; float32 is written on any
 {"model": "nowhere"} | no model at .nowhere
 {"calibration_text": "/dev/null"} | holds no text
+{"engine": "litert", "compute": "bfloat16"} | --engine=litert computes in float32 or int8, not in bfloat16
+{"engine": "litert", "compute": "auto"} | --engine=litert computes in float32 or int8, not in auto
+{"engine": "litert", "warm_up_lengths": "8"} | --warm_up_lengths=8 is for --engine=tensorflow
+{"engine": "litert", "calibration_text": "lines.txt"} | --calibration_text=lines.txt is for --engine=tensorflow
 """
 
 
@@ -273,3 +266,14 @@ def test_a_damaged_manifest_is_one_line(tmp_path, line):
     (tmp_path / MANIFEST).write_text(text if text[0] == "[" else json.dumps(whole | json.loads(text)))
     with refused(f"is damaged: {said}; export the model again"):
         read_manifest(tmp_path)
+
+
+def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):
+    def loading(*arguments):
+        assert arguments == (settings.model, settings.model, False, True, 3, True)
+        raise UserError("as they say")
+
+    monkeypatch.setattr("serving.evaluate.load", loading)
+    flags = {"lower_case": False, "keep_accents": True, "depth": 3, "other_tokenizer": True}
+    with refused("as they say"):
+        write(tokenizer=settings.model, **flags)

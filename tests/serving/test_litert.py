@@ -18,9 +18,8 @@ from albert_tf.loaded import Loaded
 from albert_tf.models.heads import POOLINGS
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, Tolerance, compare
-from serving.export import ExportSettings
 from serving.exportable import ExportOptions
-from serving.lite import description
+from serving.lite import LiteModel, description
 from serving.litert import converter
 from serving.litert.converter import check_model, convert, lite_exportable
 from serving.manifest import versions_of
@@ -176,20 +175,6 @@ def test_what_it_has_no_operations_for_is_refused_by_name(make_model, changes, w
         check_model(make_model("encoder", **changes))
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"compute": "bfloat16"}, "--engine=litert computes in float32 or int8, not in bfloat16"),
-        ({"compute": "auto"}, "--engine=litert computes in float32 or int8, not in auto"),
-        ({"warm_up_lengths": "8"}, "--warm_up_lengths=8 is for --engine=tensorflow"),
-        ({"calibration_text": "lines.txt"}, "--calibration_text=lines.txt is for --engine=tensorflow"),
-    ],
-)
-def test_flags_of_saved_models_are_refused(settings, message):
-    with refused(message):
-        ExportSettings("model", "out", engine="litert", **settings)
-
-
 @pytest.fixture(scope="module")
 def version(make_model, tokenizer, tmp_path_factory):
     """A version of a classifier in 8 bits, by texts."""
@@ -205,13 +190,6 @@ def test_a_version_describes_itself(version):
     assert (found.answer.kind, found.answer.labels, found.answer.takes_pairs) == ("classes", ("a", "b", "c"), True)
     assert (found.compute, found.limits.max_seq_length, found.model) == ("int8", 24, "AlbertClassifier")
     assert 1e-5 < found.check["logits"] < 0.5
-    runner = Interpreter(model_content=contents["model.tflite"]).get_signature_runner()
-    loaded = albert_tf.load(version.parents[1])
-    for trial in found.trials:
-        rows = loaded.preprocessor().rows(*([text] for text in trial.texts))
-        assert trial.inputs["input_ids"] == tuple(rows.tokens["input_ids"][0].tolist())
-        answers = runner(**found.trial_inputs(trial))
-        np.testing.assert_allclose(answers["logits"].ravel(), trial.outputs["logits"], atol=1e-6)
 
 
 def test_an_export_for_ids_has_no_tokenizer(make_model, tmp_path):
@@ -277,6 +255,8 @@ tokenizer | null | a trial's texts
 inputs/more | {{"dtype": "bool", "shape": [-1]}} | the inputs .*, more
 answer/kind | "words" | labels of words
 tokenizer/cls_id | -1 | special id -1
+trials/1/outputs/logits/0 | 99.5 | this CPU or this version of ai-edge-litert answers otherwise
+trials/1/inputs/input_ids/1 | 7 | splits '.*' otherwise
 """
 
 
@@ -284,9 +264,8 @@ tokenizer/cls_id | -1 | special id -1
 def test_a_lying_description_is_refused(damaged, line):
     place, value, message = line.split(" | ")
     steps = [int(step) if step.isdigit() else step.replace("%", "/") for step in place.split("/")]
-    with refused(message) as caught:
-        description.read(damaged(_set(*steps, value=json.loads(value))))
-    assert "\n" not in str(caught.value)
+    with refused(message):
+        LiteModel(damaged(_set(*steps, value=json.loads(value))))
 
 
 def _truncate(folder, values):

@@ -1,7 +1,6 @@
 """Prompts and left truncation are asked by the client and by serving.score as by the gateway, or refused by name."""
 
 import asyncio
-import contextlib
 import json
 
 import pytest
@@ -10,19 +9,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from serving.client import AsyncClient, Client
 from serving.score.__main__ import ScoringSettings, main
 from tests.refusals import refused
-from tests.serving.gateway.conftest import SIGNATURES, FakeModel, cut_left, logits, vector
-from tests.stand_in import StandIn
+from tests.serving.gateway.conftest import cut_left, logits, vector
 
 LONG = "z a b c d e f g h i j k l m n o"
 
 
-@pytest.fixture(scope="module")
-def target_of():
+@pytest.fixture
+def target_of(fake_server):
     """target_of(kind): the address of a fake model of that kind."""
-    with contextlib.ExitStack() as stack:
-        kinds = ("prompted embedder", "optional classifier", "embedder", "cross-encoder")
-        servers = {kind: stack.enter_context(StandIn(FakeModel(kind), signatures=SIGNATURES[kind])) for kind in kinds}
-        yield lambda kind: servers[kind].target
+    return lambda kind: fake_server(kind)[1].target
 
 
 def test_the_clients_ask_for_options(target_of):

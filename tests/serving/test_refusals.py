@@ -3,15 +3,12 @@
 import importlib
 import re
 import socket
-from pathlib import Path
 
 import pytest
-from absl import flags
 
-from tfrecords.base.errors import UserError
-from tfrecords.base.settings import define_flags, read_flags
+from tests.refusals import parsed, refused, table_of
 
-LINES = [line for line in Path(__file__).with_name("refusals.txt").read_text("utf-8").splitlines() if line[0] != "#"]
+LINES = table_of(__file__)
 OWN_SETTINGS = "(?!Checked|Connection|ModelSettings).+Settings"
 FIRST = {line.split()[0]: line for line in reversed(LINES)}
 
@@ -34,13 +31,10 @@ def filled_in(tmp_path):
 @pytest.mark.parametrize("line", LINES)
 def test_what_cannot_be_is_said(filled_in, line):
     (module, *arguments), sentence = filled_in(line)
-    command, values = importlib.import_module(f"{module}.__main__"), flags.FlagValues()
+    command = importlib.import_module(f"{module}.__main__")
     (settings,) = {one for name, one in vars(command).items() if re.fullmatch(OWN_SETTINGS, name)}
-    define_flags(settings, values)
-    values([module, *arguments])
-    with pytest.raises(UserError) as refused:
-        command.main(read_flags(settings, values))
-    assert sentence in str(refused.value) and "\n" not in str(refused.value)
+    with refused(re.escape(sentence)):
+        command.main(parsed(settings, arguments))
 
 
 @pytest.mark.parametrize("line", FIRST.values(), ids=FIRST)

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-from absl import flags
 
 import serving
 from serving import start
@@ -20,11 +19,10 @@ from serving.export import ExportSettings
 from serving.lite.start import LightStartSettings
 from serving.litert import agreement
 from serving.start import StartSettings
-from tests.refusals import refused
+from tests.refusals import parsed, refused
 from tests.servers import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import write_json
-from tfrecords.base.settings import define_flags, read_flags
 
 
 def write_version(folder, **exported):
@@ -39,10 +37,8 @@ def write_version(folder, **exported):
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """Settings of a model folder; an export writes a version that holds what was asked for."""
-    (tmp_path / "film").mkdir()
-    (tmp_path / "film" / "model.keras").write_text("")
+def exports(monkeypatch):
+    """What is exported; an export writes a version that holds what was asked for."""
     exports = []
 
     def export(asked):
@@ -52,11 +48,18 @@ def settings(tmp_path, monkeypatch):
         return target
 
     monkeypatch.setattr(start, "export", export)
-    return StartSettings(model=str(tmp_path / "film"), output_dir=str(tmp_path / "out"), engine="tensorflow"), exports
+    return exports
 
 
-def test_a_model_is_exported_once(settings, tmp_path):
-    settings, exports = settings
+@pytest.fixture
+def settings(tmp_path, exports):
+    """Settings of a model folder."""
+    (tmp_path / "film").mkdir()
+    (tmp_path / "film" / "model.keras").write_text("")
+    return StartSettings(model=str(tmp_path / "film"), output_dir=str(tmp_path / "out"), engine="tensorflow")
+
+
+def test_a_model_is_exported_once(settings, exports, tmp_path):
     assert start.find_servable(settings) == tmp_path / "out" / "film" == start.find_servable(settings)
     assert len(exports) == 1 and (exports[0].inputs, exports[0].compute) == ("text", "auto")
     start.find_servable(dataclasses.replace(settings, compute="float32"))
@@ -79,14 +82,13 @@ false | "auto" | "it halts" | true | ["tensorflow auto"] | "serving a SavedModel
 
 
 @pytest.mark.parametrize("line", ENGINES.strip().splitlines())
-def test_the_engine_is_chosen_by_rule_and_said(settings, tmp_path, monkeypatch, capsys, line):
+def test_the_engine_is_chosen_by_rule_and_said(settings, exports, tmp_path, monkeypatch, capsys, line):
     real, compute, lacks, near, exported, said = map(json.loads, line.split(" | "))
 
     def load(asked):
         if lacks:
             raise start.NeedsSavedModel(lacks)
 
-    settings, exports = settings
     monkeypatch.setattr(start.shutil, "which", lambda name: name if real else None)
     monkeypatch.setattr(start, "_loaded", load)
     monkeypatch.setattr(start, "_write", lambda loaded, asked: start.export(asked))
@@ -102,16 +104,14 @@ def test_the_engine_is_chosen_by_rule_and_said(settings, tmp_path, monkeypatch, 
             start.find_servable(dataclasses.replace(settings, engine="litert"))
 
 
-def test_a_server_answers_by_the_version_that_was_asked_for(settings):
+def test_a_server_answers_by_the_version_that_was_asked_for(settings, exports):
     """It loads the latest one, so an earlier one is not used again."""
-    settings, exports = settings
     for compute in ("float32", "int8", "float32", "float32"):
         start.find_servable(dataclasses.replace(settings, compute=compute))
     assert [asked.compute for asked in exports] == ["float32", "int8", "float32"]
 
 
-def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, monkeypatch):
-    settings, exports = settings
+def test_models_of_one_name_are_not_taken_for_each_other(settings, exports, tmp_path, monkeypatch):
     start.find_servable(settings)
     other = tmp_path / "elsewhere" / "film"
     other.mkdir(parents=True)
@@ -134,8 +134,7 @@ def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, mon
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_of_two_first_starts_at_once_one_exports(settings, tmp_path, monkeypatch, same, capfd):
-    settings, exports = settings
+def test_of_two_first_starts_at_once_one_exports(settings, exports, tmp_path, monkeypatch, same, capfd):
     write, goes_on = start.export, threading.Event()
     monkeypatch.setattr(start, "export", lambda asked: goes_on.wait(30) and write(asked))
     other = tmp_path / "elsewhere" / "film"
@@ -160,7 +159,7 @@ def test_a_first_start_that_fails_leaves_no_folder(settings, tmp_path, monkeypat
 
     monkeypatch.setattr(start, "export", fail)
     with refused("no tokenizer"):
-        start.find_servable(settings[0])
+        start.find_servable(settings)
     assert not (tmp_path / "out").exists()
 
 
@@ -170,13 +169,12 @@ def test_two_servers_have_two_ports(settings):
         ({"grpc_port": 8080}, "--port and --grpc_port are both 8080; give each a port of its own"),
     ):
         with refused(message):
-            dataclasses.replace(settings[0], **ports)
-    dataclasses.replace(settings[0], rest_api_port=0)
+            dataclasses.replace(settings, **ports)
+    dataclasses.replace(settings, rest_api_port=0)
 
 
 @pytest.mark.parametrize("name", ["port", "grpc_port", "rest_api_port"])
-def test_a_port_that_is_taken_is_said_before_anything_is_exported(settings, name):
-    settings, exports = settings
+def test_a_port_that_is_taken_is_said_before_anything_is_exported(settings, exports, name):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         others = dict.fromkeys(("port", "grpc_port", "rest_api_port"), 0)
         for other in others:
@@ -188,8 +186,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_exported(settings, name
     assert not exports
 
 
-def test_an_export_is_served_as_it_is(settings, tmp_path):
-    settings, exports = settings
+def test_an_export_is_served_as_it_is(settings, exports, tmp_path):
     write_version(tmp_path / "servable" / "3")
     settings = dataclasses.replace(settings, model=str(tmp_path / "servable"))
     assert start.find_servable(settings) == tmp_path / "servable" and not exports
@@ -203,8 +200,7 @@ def test_an_export_is_served_as_it_is(settings, tmp_path):
         start.find_servable(dataclasses.replace(settings, model=str(tmp_path / "servable" / "3")))
 
 
-def test_a_missing_key_file_is_noticed_before_the_export(settings):
-    settings, exports = settings
+def test_a_missing_key_file_is_noticed_before_the_export(settings, exports):
     ports = dict(zip(("port", "grpc_port", "rest_api_port"), (free_port() for _ in range(3))))
     with refused("cannot read --api_key_file=keys"):
         start.main(dataclasses.replace(settings, api_key_file="keys", **ports))
@@ -212,7 +208,7 @@ def test_a_missing_key_file_is_noticed_before_the_export(settings):
 
 
 def test_the_embedded_server_has_the_gateway_and_the_real_one_has_it_in_front(settings, tmp_path, monkeypatch):
-    settings = dataclasses.replace(settings[0], api_key_file="keys", bind_address="0.0.0.0")
+    settings = dataclasses.replace(settings, api_key_file="keys", bind_address="0.0.0.0")
     monkeypatch.setattr(start.shutil, "which", lambda name: None)
     ((python, *command),) = start.commands(settings, tmp_path / "out" / "film", "/s")
     assert python == sys.executable and command[:2] == ["-m", "serving.model_server"]
@@ -243,7 +239,7 @@ def test_ports_that_the_real_server_opens_to_all_are_named(
     monkeypatch.setattr(start, "run_together", lambda started: 0)
     with pytest.raises(SystemExit):
         key_file = str(tmp_path / "keys") if keys else ""
-        start.main(dataclasses.replace(settings[0], bind_address=address, api_key_file=key_file))
+        start.main(dataclasses.replace(settings, bind_address=address, api_key_file=key_file))
     said = capsys.readouterr().err
     assert said.count("ports 8500 and 8501 are open on every network interface") == warned
     assert said.count("the ports that ask for no key are off (grpc, rest); see --open_ports") == keys
@@ -292,10 +288,7 @@ def test_the_images_start_it(name, command, kind, given):
     image = (Path(serving.__file__).parent / "deploy" / name).read_text()
     entry = json.loads(re.search(r"^ENTRYPOINT (\[.*\])$", image, re.MULTILINE)[1])
     assert entry[:2] == command
-    values = flags.FlagValues()
-    define_flags(kind, values)
-    values(["start", *entry[2:], given])
-    settings = read_flags(kind, values)
+    settings = parsed(kind, [*entry[2:], given])
     ports = [settings.port, settings.grpc_port, settings.rest_api_port]
     assert re.search(r"^EXPOSE (.*)$", image, re.MULTILINE)[1].split() == [str(port) for port in ports]
     assert settings.bind_address == "0.0.0.0"

@@ -1,18 +1,16 @@
 """The benchmark against the embedded TensorFlow server, and the real one where it is installed."""
 
-import contextlib
 import shutil
-import subprocess
 
+import numpy as np
 import pytest
 
-from serving.benchmark.report import console_text
+from serving.benchmark.in_process import agree
+from serving.benchmark.report import console_text, to_csv
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
-from serving.client import Client, ServingError
 from tests.refusals import refused
-from tests.servers import free_port
-from tests.serving.gateway.conftest import wait_until
+from tests.servers import free_port, running_server
 from tests.serving.model_server.conftest import start
 
 LIMIT = 40
@@ -42,27 +40,19 @@ def saved_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["tensorflow_model_server", "embedded"])
-def server(request, saved_model):
+def server(request, saved_model, tmp_path_factory):
     """The gRPC target."""
-    port = free_port()
-    told = {"port": port, "model_name": "sums", "model_base_path": str(saved_model.parent)}
-    with contextlib.ExitStack() as stack:
-        if request.param == "embedded":
-            # In this process, which has TensorFlow already.
-            stack.callback(start(**told).stop)
-        elif shutil.which(request.param):
-            command = [request.param, *(f"--{name}={value}" for name, value in told.items())]
-            stack.callback(stack.enter_context(subprocess.Popen(command, env={"CUDA_VISIBLE_DEVICES": ""})).terminate)
-        else:
-            pytest.skip("tensorflow_model_server is not on the PATH")
-        client = stack.enter_context(Client(f"127.0.0.1:{port}", "sums", timeout_s=2))
-
-        def is_served():
-            with contextlib.suppress(ServingError):
-                return client.status()[0].state == "AVAILABLE"
-
-        wait_until(is_served, 60)
-        yield f"127.0.0.1:{port}"
+    base = str(saved_model.parent)
+    if request.param == "embedded":
+        # In this process, which has TensorFlow already.
+        running = start(model_name="sums", model_base_path=base)
+        yield running.address
+        running.stop()
+    elif shutil.which(request.param):
+        with running_server({"sums": base}, tmp_path_factory.mktemp("server"), free_port()) as target:
+            yield target
+    else:
+        pytest.skip("tensorflow_model_server is not on the PATH")
 
 
 @pytest.mark.few(1)
@@ -81,7 +71,12 @@ def test_a_full_benchmark(server, saved_model):
     assert inside["requests"] > 10 and 0 < inside["latency_ms"]["p50"] < inside["first_call_ms"]
     assert inside["differing_answers"] == 0
     assert report["model"]["in_process"]["load_seconds"] > 0 and report["model"]["in_process"]["megabytes"] > 0.03
-    assert "in-process p50" in console_text(report)
+    inside["differing_answers"] = 1
+    printed, table = console_text(report), to_csv(report)
+    assert "1 served answers are not what the model says in process" in printed and "in-process p50" in printed
+    assert "in_process_p50_ms" in table and f",{inside['latency_ms']['p50']}," in table
+    for other, agrees in ((0.5 + 1e-7, True), (0.6, False)):
+        assert agree({"y": np.float32([0.5])}, {"y": np.float32([other])}) is agrees
 
 
 def test_in_process_says_what_it_needs(server, tmp_path):

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 import grpc
-import numpy as np
 import pytest
 
 from serving.benchmark import report as reports
@@ -148,31 +147,6 @@ def test_an_open_loop_offers_each_rate():
         assert point["requests"] == 0.4 * point["rate"] and point["arrival"] == "poisson"
         # A machine with more work than cores sends late, and says so.
         assert point["offered_per_second"] == pytest.approx(point["rate"], rel=0.1) or not point["generator"]["kept_up"]
-
-
-def test_answers_are_compared_with_those_of_the_model_in_process(monkeypatch, tmp_path):
-    class Inside:
-        load_seconds = 1.5
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exception):
-            pass
-
-        def measure(self, inputs, *span):
-            outputs = [{"probabilities": np.array([[0.25, 0.75]], np.float32)} for _ in inputs]
-            outputs[3]["probabilities"] += 0.1
-            return {"first_call_ms": 9.0, "latency_ms": {"p50": 2.5}, "requests": 30}, outputs
-
-    (tmp_path / "weights").write_bytes(bytes(2_000_000))
-    monkeypatch.setattr(run, "InProcess", lambda path, signature: Inside())
-    report = measured(in_process=str(tmp_path))
-    assert report["model"]["in_process"] == {"path": str(tmp_path), "megabytes": 2.0, "load_seconds": 1.5}
-    assert report["points"][0]["in_process"]["differing_answers"] == 1
-    printed = reports.console_text(report)
-    assert "1 served answers are not what the model says in process" in printed and "in-process p50" in printed
-    assert "in_process_p50_ms" in reports.to_csv(report) and ",2.5,9.0," in reports.to_csv(report)
 
 
 def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path, capsys):

@@ -8,32 +8,19 @@ import pytest
 
 from serving.client import Client, ServingError, channel
 from tests.serving.client.test_client import IDS
-from tests.serving.gateway.conftest import SIGNATURES, FakeModel, Front, vector
+from tests.serving.gateway.conftest import vector
 from tests.stand_in import StandIn, constant_answer
 
 
-@pytest.fixture
-def front_to():
-    """front_to(kind): a Front of a fake model of that kind, and a function that gives the target of another kind."""
-    with contextlib.ExitStack() as stack:
-
-        def target(kind, sign=1):
-            model = FakeModel(kind)
-            model.sign = sign
-            return stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8)).target
-
-        yield lambda kind: (stack.enter_context(Front(target(kind))), target)
-
-
 @pytest.mark.parametrize("version", [1, 2])
-def test_another_model_is_asked_by_its_own_signatures(front_to, version):
-    front, target = front_to("classifier")
+def test_another_model_is_asked_by_its_own_signatures(fake_server, front_of, version):
+    front = front_of(fake_server("classifier")[1].target)
     with Client(front.target, "default") as client:
         client.classify(["a"])
-        front.point_at(target("cross-encoder"), version)
+        front.point_at(fake_server("cross-encoder")[1].target, version)
         assert client.rerank("a", ["b"]).shape == (1,)
         assert client.classify([("a", "b")])["label"].shape == (1,)
-        front.point_at(target("embedder"), version)
+        front.point_at(fake_server("embedder")[1].target, version)
         np.testing.assert_array_equal(client.embed(["a"]), [vector(b"a")])
         assert client.predict_text(["b", "a"])["embedding"].shape[0] == 2
 

@@ -73,12 +73,17 @@ def test_what_does_not_fit_is_refused(inputs, words):
 
 @given(
     rows=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12), min_size=1, max_size=30),
-    size=st.integers(1, 40),
+    max_tokens=st.integers(1, 40),
+    max_rows=st.integers(1, 40),
 )
-def test_batches_and_back_is_the_identity(rows, size):
-    numbers = list(batches([len(row) for row in rows], max_rows=size))
-    assert all(len(batch) <= size for batch in numbers)
-    assert sorted(np.concatenate(numbers).tolist()) == list(range(len(rows)))
+def test_batches_hold_every_row_once_within_their_bounds_and_join_to_the_whole(rows, max_tokens, max_rows):
+    sizes = [len(row) for row in rows]
+    numbers = list(batches(sizes, max_tokens, max_rows))
+    for batch in numbers:
+        assert len(batch) == 1 or (len(batch) <= max_rows and sum(sizes[row] for row in batch) <= max_tokens)
+    places = np.concatenate(numbers).tolist()
+    assert sorted(places) == list(range(len(rows)))
+    assert [sizes[row] for row in places] == sorted(sizes)
     asked = signature("input_ids:int32 lengths:int32")
     parts = [messages.ids_inputs(asked, [rows[i] for i in batch]) for batch in numbers]
     joined = messages.join_batches(parts, numbers)

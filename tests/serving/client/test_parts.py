@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from serving.client import Client, ServingError
-from serving.client.messages import join_batches
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
 from tests.refusals import refused
@@ -158,9 +157,3 @@ def test_a_limit_that_means_nothing_is_an_error(batching, client_of):
     with pytest.raises(ServingError, match="larger than maximum"):
         client_of().predict({"x": X})
     assert batching.rows == [10]
-
-
-def test_log_probabilities_are_filled_with_what_is_impossible():
-    parts = [{"start_log_probs": np.zeros((1, 2), np.float32)}, {"start_log_probs": np.zeros((1, 1), np.float32)}]
-    joined = join_batches(parts, [np.array([1]), np.array([0])])["start_log_probs"]
-    assert joined.tolist() == [[0.0, np.float32(-1e30)], [0.0, 0.0]]

@@ -1,48 +1,40 @@
 """Vectors, scores and classes of texts: what a model can do is read from its signatures, large inputs are split."""
 
+import contextlib
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from serving.client import Client
 from serving.client.messages import MAX_ROWS
 from serving.client.tasks import relevance
 from tests.refusals import refused
-from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
-from tests.stand_in import StandIn
-from tfrecords.base.columns import batches
+from tests.serving.gateway.conftest import LABELS, logits, vector
 
 TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
 
 
 @pytest.fixture
-def served(request):
-    model = FakeModel(request.param)
-    with StandIn(model, signatures=SIGNATURES[request.param]) as server, Client(server.target, "default") as client:
-        yield model, client
+def served(fake_server):
+    """served(kind): a fake model of that kind, and a client of its server."""
+    with contextlib.ExitStack() as stack:
+
+        def make(kind):
+            model, server = fake_server(kind)
+            return model, stack.enter_context(Client(server.target, "default"))
+
+        yield make
 
 
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=50), st.integers(1, 200))
-def test_batches_hold_every_row_once_within_their_bound(sizes, most):
-    found = [batch.tolist() for batch in batches(sizes, most)]
-    assert sorted(row for batch in found for row in batch) == list(range(len(sizes)))
-    assert all(len(batch) == 1 or sum(sizes[row] for row in batch) <= most for batch in found)
-    flat = [sizes[row] for batch in found for row in batch]
-    assert flat == sorted(flat)
-
-
-@pytest.mark.parametrize("served", ["embedder"], indirect=True)
 def test_a_call_has_no_more_rows_than_a_batching_server_takes(served):
-    model, client = served
+    model, client = served("embedder")
     client.embed(["a"] * (2 * MAX_ROWS + 1), max_batch_tokens=10_000)
     assert [len(batch) for batch in model.batches] == [MAX_ROWS, MAX_ROWS, 1]
 
 
-@pytest.mark.parametrize("served", ["embedder"], indirect=True)
 def test_embed_splits_and_keeps_order(served):
-    model, client = served
+    model, client = served("embedder")
     expected = [vector(text.encode()) for text in TEXTS]
     assert_array_equal(client.embed(TEXTS, max_batch_tokens=30), expected)
     assert len(model.batches) > 3
@@ -58,9 +50,8 @@ def test_embed_splits_and_keeps_order(served):
         client.rerank("q", TEXTS)
 
 
-@pytest.mark.parametrize("served", ["cross-encoder"], indirect=True)
 def test_rerank_gives_a_score_a_text(served):
-    _, client = served
+    _, client = served("cross-encoder")
     raw = np.array([logits((b"query", text.encode())) for text in TEXTS])
     scores = client.rerank("query", TEXTS, max_batch_tokens=50)
     assert_allclose(scores, np.exp(raw[:, 1]) / np.exp(raw).sum(1), rtol=1e-5)
@@ -70,9 +61,8 @@ def test_rerank_gives_a_score_a_text(served):
             call()
 
 
-@pytest.mark.parametrize("served", ["classifier"], indirect=True)
 def test_classify(served):
-    _, client = served
+    _, client = served("classifier")
     answer = client.classify(TEXTS, max_batch_tokens=30)
     scores = np.array([logits([text.encode()]) for text in TEXTS])
     assert answer["label"].tolist() == [LABELS[one] for one in scores.argmax(1)]

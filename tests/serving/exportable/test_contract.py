@@ -14,7 +14,6 @@ from serving.client.messages import join_batches
 from serving.exportable import PREDICT
 from serving.exportable.samples import sample_inputs
 from tests.serving.conftest import assert_close, example
-from tfrecords.reading.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 HEADS = ("classifier", "regressor", "spans", "joint spans", "multiple choice", "token classifier", "embedder",
@@ -26,6 +25,13 @@ FIRST = ["The Café is 2,000 mats (two)", "", "paris  \t<s>", "the cat sat in th
 SECOND = ["", "in paris", "what is the capital of france " * 5, "a fine river runs in the capital " * 5]
 MASKED = {"text": ["the MASK sat in the film", "MASKMASK is a fine river"]}
 WORDS = {"text": ["  the  Café\tsat", "paris 漢字 xyz in the mat of who " * 3, "cat \u200d sat"]}
+ASKED = {
+    "question": ["What is the capital of France?", "who sat?", "what?", "the", "what river runs " * 12],
+    "context": [
+        "Paris is the capital of France. " + "Two thousand cats sat in the Café (a fine one) of 2,000 mats. " * 3,
+        "the cat sat", "", "  What?  ", "a fine river runs in Paris " * 12
+    ]
+}  # fmt: skip
 SINGLE, PAIR = {"text": FIRST}, {"first": FIRST, "second": SECOND}
 
 
@@ -106,6 +112,19 @@ def masks(answers, ours):
     return answers["probabilities"], expected
 
 
+def spans(answers, ours):
+    """The best answers: a text may be proposed from several places, and Python proposes it once."""
+    texts, present = answers["answer"].tolist(), answers["answer"] != b""
+    assert texts == [one["answer"].encode() for one in ours] and not present.all()
+    places = zip(ASKED["context"], answers["start"], answers["end"])
+    assert texts == [context[start:end].strip().encode() for context, start, end in places]
+    for name, key in (("score", "score"), ("no_answer_score", "null_odds")):
+        assert_close(answers[name][present], np.array([one[key] for one in ours])[present], atol=1e-4)
+    # What fills up is no score of -1e30.
+    assert answers["scores"].min() == -1e4
+    return answers["probabilities"], tf.nn.softmax(answers["scores"]) * (answers["answers"] != b"")
+
+
 def vectors(answers, ours):
     return answers["embedding"], ours
 
@@ -113,13 +132,15 @@ def vectors(answers, ours):
 # What is asked of each, how answers of an export are laid next to those of `Loaded.predict`, and of which families.
 TEXTS = {
     "classifier": (SINGLE, shares, ("albert",)),
-    "paired classifier": (PAIR, shares, ("albert", "xlnet")),
+    "paired classifier": (PAIR, shares, ("albert", "xlnet", "roberta")),
     "paired regressor": (PAIR, lambda answers, ours: (answers["value"], np.array(ours)), ("sentencepiece",)),
     "token classifier": (WORDS, labels, ("albert", "sentencepiece", "roberta")),
     "encoder": (SINGLE, vectors, ("xlnet",)),
     "cls embedder": (SINGLE, vectors, ("albert",)),
     "pretrainer": (MASKED, masks, ("albert",)),
     "words alone": (MASKED, masks, ("roberta",)),
+    "spans": (ASKED, spans, ("albert", "roberta")),
+    "joint spans": (ASKED, spans, ("xlnet",)),
 }
 
 
@@ -138,62 +159,10 @@ def test_texts_are_answered_as_python_does(serve, tokenizer_of, kind, family):
     assert_close(*lay_out(served("fill_mask" if inputs is MASKED else "serving_default", **asked), ours))
 
 
-@pytest.mark.parametrize("family", ["albert", "xlnet", "roberta"])
-@pytest.mark.parametrize("limit", [8, 19])
-def test_rows_are_cut_as_in_fine_tuning_and_ids_give_the_same_answers(serve, tokenizer_of, family, limit):
-    tokenizer = tokenizer_of(family)
-    texts = {"first": [a for a in FIRST for _ in SECOND], "second": SECOND * len(FIRST)}
-    _, served = serve("classifier", True, family, max_seq_length=limit, task={"inputs": ["premise", "hypothesis"]})
-    framed = Framer(tokenizer, limit).pair(*(encode(tokenizer, column) for column in texts.values())).padded()
-    rows = {name: getattr(framed, name).numpy() for name in ("input_ids", "lengths", "segment_ids")}
-    by_ids = served("ids", **rows)
-    assert_close(served(**texts), by_ids)
-    tokens = served("tokenize", **texts)
-    assert_close(tokens, rows)
-    pieces = np.array(tokenizer.pieces)[rows["input_ids"][0, : rows["lengths"][0]]]
-    assert [piece.decode() for piece in tokens["pieces"][0] if piece] == pieces.tolist()
-    examples = [example(first=a, second=b) for a, b in zip(*texts.values())]
-    assert_close(served("classify", inputs=examples), {"scores": by_ids["probabilities"]})
+def test_an_example_without_one_of_the_texts_is_refused(serve):
+    _, served = serve("classifier", True, task={"inputs": ["premise", "hypothesis"]})
     with pytest.raises(tf.errors.InvalidArgumentError, match="second"):
         served("classify", inputs=[example(first="the cat")])
-
-
-# Of a head the inputs of its text signature, and the texts of each row as tokens are counted.
-QUESTIONS = {"question": ["what"] * 4, "choices": [["in paris", "the cat", ""]] * 4}
-TRUNCATED = {
-    "classifier": (SINGLE, {}, lambda row: [FIRST[row]]),
-    "regressor": (SINGLE, {}, lambda row: [FIRST[row]]),
-    "token classifier": (SINGLE, {}, lambda row: FIRST[row].split()),
-    "multiple choice": (
-        {"context": FIRST} | QUESTIONS, {"num_choices": 3},
-        lambda row: [FIRST[row], "what in paris", FIRST[row], "what the cat"]
-    ),
-    "joint spans": (
-        {"context": FIRST, "question": SECOND}, {"max_query_length": 8}, lambda row: [FIRST[row], SECOND[row]]
-    )
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("head", TRUNCATED)
-def test_answers_say_how_many_tokens_were_not_read(serve, tokenizer, head):
-    inputs, options, texts = TRUNCATED[head]
-    _, served = serve(head, True, max_seq_length=20, **options)
-    answers, tokens = served(**inputs), served("tokenize", text=FIRST)
-    if head == "regressor":
-        # REST would answer with objects in place of values, were it not alone.
-        assert answers.keys() == {"value"}
-        answers = tokens
-    whole = [sum(len(tokenizer.encode(text)) for text in texts(row)) for row in range(len(FIRST))]
-    assert answers["text_tokens"].tolist() == whole
-    # [CLS] and [SEP] take places too; of a context every token is read, of a question the first eight.
-    if head == "joint spans":
-        expected = [max(len(tokenizer.encode(text)) - 8, 0) for text in SECOND]
-    else:
-        expected = [max(size - (2 * 17 if head == "multiple choice" else 18), 0) for size in whole]
-    assert answers["truncated_tokens"].tolist() == expected and max(expected) > 0
-    unknown = [sum(tokenizer.encode(text).count(tokenizer.unk_id) for text in texts(row)) for row in range(3)]
-    assert answers["unknown_tokens"][:3].tolist() == unknown and max(unknown) > 0
-    assert tokens["text_tokens"].shape == tokens["truncated_tokens"].shape == (4,)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 import albert_tf
 from tests.albert_tf.test_published_folders import MEAN, embedder
@@ -15,7 +15,6 @@ from tfrecords.reading.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TEXTS = ["the cat sat in paris where the river of france runs who is fine", "a dull film", "", "two (2) thousand mats."]
-PROMPTS = {"prompts": {"query": "who is fine : ", "document": ""}, "default_prompt_name": "query"}
 LEFT, RIGHT = np.array([True] * 4), np.array([False] * 4)
 
 
@@ -39,41 +38,11 @@ def test_rows_are_cut_at_either_side_as_the_tokenizers_library_does(tokenizer, d
         assert pairs.input_ids.to_list() == [one.ids for one in library.encode_batch(list(zip(TEXTS, TEXTS[::-1])))]
 
 
-@pytest.mark.parametrize("head", ["cls embedder", "classifier", "paired regressor", "pretrainer"])
-def test_options_are_followed_row_by_row(serve, tokenizer, head):
-    """By options that are off the answer is the default one; a row is the one of its last tokens where they are on."""
-    pairs = {"inputs": ["first", "second"]} if head.startswith("paired") else {}
-    _, served = serve(head.removeprefix("paired "), True, max_seq_length=10, task=pairs)
-    texts = dict.fromkeys(pairs.get("inputs", ["text"]), TEXTS)
-    default, off = served(**texts), served("with_options", **texts, truncate_left=RIGHT)
-    assert set(default) <= set(off)
-    assert_close(off, default)
-    assert off["lengths"].tolist() == served("tokenize", **texts)["lengths"].tolist()
-    mixed = served("with_options", **texts, truncate_left=np.array([True, False, True, False]))
-    tokens = [encode(tokenizer, column) for column in texts.values()]
-    framer = Framer(tokenizer, 10)
-    rows = (framer.pair(*tokens, LEFT) if pairs else framer.single(*tokens, LEFT)).padded()
-    by_ids = served("ids", **{name: getattr(rows, name).numpy() for name in served.signatures["ids"].inputs})
-    for name in default.keys() & by_ids.keys():
-        if default[name].dtype == np.float32:
-            assert_allclose(mixed[name][::2], by_ids[name][::2], rtol=1e-4, atol=1e-5)
-            assert_array_equal(mixed[name][1::2], off[name][1::2])
-    assert mixed["truncated_tokens"].tolist() == off["truncated_tokens"].tolist()
-
-
-def test_prompts_go_before_texts_and_are_cut_with_them(serve):
-    _, plain = serve("cls embedder", True, max_seq_length=10)
-    _, served = serve("cls embedder", True, max_seq_length=10, task=PROMPTS)
-    for name, prompt in (("", "who is fine : "), ("query", "who is fine : "), ("document", "")):
-        for left in (LEFT, RIGHT):
-            found = served("with_options", text=TEXTS, prompt_name=[name] * 4, truncate_left=left)
-            prompted = [prompt + text for text in TEXTS]
-            expected = plain("with_options", text=prompted, truncate_left=left)
-            assert_array_equal(found["embedding"], expected["embedding"])
-            assert found["prompt_names"].tolist() == [[b"query", b"document"]] * 4
+def test_a_prompt_that_the_model_has_not_is_refused_with_the_names_of_its_own(serve):
+    prompts = {"prompts": {"query": "who is fine : ", "document": ""}, "default_prompt_name": "query"}
+    _, served = serve("cls embedder", True, max_seq_length=10, task=prompts)
     with pytest.raises(tf.errors.InvalidArgumentError, match="prompt_name must be one of query, document, or empty"):
         served("with_options", text=TEXTS, prompt_name=["query", "passage", "", ""], truncate_left=LEFT)
-    assert "prompt_name" not in plain.signatures["with_options"].inputs
 
 
 @pytest.mark.parametrize(

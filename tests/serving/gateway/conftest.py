@@ -6,7 +6,6 @@ import re
 import threading
 import time
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import grpc
@@ -89,16 +88,13 @@ def signatures():
 SIGNATURES = signatures()
 STRINGS, PAIR, TOLD = map(tensors, ("text:s1", "first:s1 second:s1", "TOLD"))
 PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
-# The steps of those that leave early.
 LABELS = [b"dull", b"fine"]
 SIZE = 6
 LONGEST = 16
-# What is answered to every row.
-SAME = {
-    "sparse": {
-        "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
-        "weights": np.float32([1.5, 0.25, 0])
-    }
+# The signature `sparse` gives this to every row.
+SPARSE = {
+    "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
+    "weights": np.float32([1.5, 0.25, 0])
 }  # fmt: skip
 
 
@@ -178,8 +174,8 @@ class FakeModel:
             for place, row in enumerate(pieces):
                 found[place, : len(row)] = [vector(piece)[:2] for piece in row]
             return {"sequence_output": found, "lengths": np.int32(list(map(len, pieces)))}
-        if signature in SAME:
-            return {name: np.stack([value] * len(rows)) for name, value in SAME[signature].items()}
+        if signature == "sparse":
+            return {name: np.stack([value] * len(rows)) for name, value in SPARSE.items()}
         if signature == "tokenize":
             pieces = [tokens(row) for row in rows]
             if self.kind == "cls last":
@@ -215,16 +211,15 @@ class FakeModel:
         }
 
 
-class Front(grpc.GenericRpcHandler):
+class Front(StandIn):
     """Hands every call on to the server at `target`, as its model's `version`, unless a rule answers or waits."""
 
     def __init__(self, target, version=1):
+        super().__init__(threads=16)
         self.version, self.calls = version, []
         # Called with the method's name, the request and the context.
         self.rule = lambda method, request, context: None
         self.point_at(target)
-        self._server = grpc.server(ThreadPoolExecutor(16), handlers=[self])
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
     def point_at(self, target, version=None):
         self._at = grpc.insecure_channel(target), version or self.version
@@ -252,13 +247,6 @@ class Front(grpc.GenericRpcHandler):
             return read.SerializeToString()
 
         return grpc.unary_unary_rpc_method_handler(call)
-
-    def __enter__(self):
-        self._server.start()
-        return self
-
-    def __exit__(self, *exception):
-        self._server.stop(grace=None).wait()
 
 
 def spans(rows):

@@ -16,6 +16,10 @@ def classes_of(answer):
     return tuple(tuple(sorted((one["label"], round(one["score"], 4)) for one in row)) for row in answer.json())
 
 
+def predicted(gateway):
+    return classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
+
+
 @pytest.fixture
 def two(fake_server):
     """two(kind): the targets of two classifiers that share a name of a class, but no score."""
@@ -35,14 +39,11 @@ def test_no_answer_is_of_two_models(two, front_of, gateway_to, number):
     front = front_of(one)
     gateway, found, stop = gateway_to(front.target), [], threading.Event()
 
-    def ask():
-        return classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
-
     def go_on():
         while not stop.is_set():
-            found.append(ask())
+            found.append(predicted(gateway))
 
-    first = ask()
+    first = predicted(gateway)
     with ThreadPoolExecutor(4) as pool:
         running = [pool.submit(go_on) for _ in range(4)]
         wait_until(lambda: len(found) > 8)
@@ -52,7 +53,7 @@ def test_no_answer_is_of_two_models(two, front_of, gateway_to, number):
         stop.set()
         for one in running:
             one.result()
-    last = ask()
+    last = predicted(gateway)
     assert first != last and set(found) == {first, last}
     assert {name for row in last for name, _ in row} == {"dull", "blue"}
 
@@ -79,8 +80,7 @@ def test_another_model_under_the_same_number_is_soon_known(two, fake_server, fro
 def test_servers_of_unlike_versions_behind_one_name_answer_every_request(two, front_of, gateway_to):
     one, other = map(front_of, two("classifier"), (1, 2))
     gateway = gateway_to(f"ipv4:{one.target},{other.target}")
-    found = {classes_of(gateway.http.post("/predict", json={"inputs": TEXTS})) for _ in range(40)}
-    assert len(found) <= 2
+    assert len({predicted(gateway) for _ in range(40)}) <= 2
 
 
 @pytest.mark.parametrize(
@@ -105,32 +105,19 @@ def test_a_busy_server_is_not_absent(fake_server, front_of, gateway_to, code, me
     for path in ("/health", "/health/ready"):
         assert gateway.http.get(path).status_code == 200
     assert 'gateway_model_live{model="default"} 1.0' in gateway.http.get("/metrics").text
-    assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)
+    assert len(predicted(gateway)) == len(TEXTS)
 
 
-def test_a_request_of_several_batches_is_answered_by_one_version(two, front_of, gateway_to):
-    one, other = two("cross-encoder")
-    front = front_of(one)
-    gateway = gateway_to(front.target, max_batch_rows=1, max_in_flight=1, check_s=5.0)
-
-    def scores():
-        body = {"query": "q", "texts": TEXTS, "raw_scores": True}
-        return {one["index"]: one["score"] for one in gateway.http.post("/rerank", json=body).json()}
-
-    first, calls = scores(), front.calls.count("Predict")
-    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other, 2)
-    assert scores() == {index: -score for index, score in first.items()}
-
-
-def test_the_names_of_classes_in_an_answer_are_of_one_model(two, front_of, gateway_to):
-    """Although another model came under the same number between two batches."""
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_request_of_several_batches_is_answered_by_one_model(two, front_of, gateway_to, number):
+    """Scores and names of classes, although another came between two batches, under the same number or another."""
     one, other = two("classifier")
     front = front_of(one)
     gateway = gateway_to(front.target, max_batch_rows=1, max_in_flight=1, check_s=60.0)
     calls = front.calls.count("Predict")
-    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other)
-    answer = classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
-    assert {name for row in answer for name, _ in row} == {"dull", "blue"}
+    front.rule = lambda *_: front.calls.count("Predict") == calls + 4 and front.point_at(other, number)
+    answer = predicted(gateway)
+    assert answer == predicted(gateway) and {name for row in answer for name, _ in row} == {"dull", "blue"}
 
 
 def test_a_request_that_another_model_refuses_begins_anew(fake_server, front_of, gateway_to):
@@ -144,4 +131,4 @@ def test_a_request_that_another_model_refuses_begins_anew(fake_server, front_of,
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "other signatures")
 
     front.rule = refuse
-    assert len(classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))) == len(TEXTS)
+    assert len(predicted(gateway)) == len(TEXTS)

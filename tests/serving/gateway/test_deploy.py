@@ -5,21 +5,13 @@ import re
 from pathlib import Path
 
 import yaml
-from absl import flags
 
 import serving.gateway
 from serving.gateway.__main__ import GatewaySettings
 from serving.gateway.pages import PAGES
-from tfrecords.base.settings import define_flags, read_flags
+from tests.refusals import parsed
 
 DEPLOY = Path(serving.gateway.__file__).parents[1] / "deploy"
-
-
-def _settings(arguments):
-    values = flags.FlagValues()
-    define_flags(GatewaySettings, values)
-    assert values(["gateway", *arguments]) == ["gateway"]
-    return read_flags(GatewaySettings, values)
 
 
 def test_the_gateway_is_asked_for_readiness_and_liveness_apart():
@@ -31,10 +23,10 @@ def test_the_gateway_is_asked_for_readiness_and_liveness_apart():
     image = (DEPLOY / "gateway" / "Dockerfile").read_text()
     defaults = json.loads(re.search(r"^CMD (\[.*\])$", image, re.MULTILINE)[1])
     for arguments in (container["args"], defaults):
-        settings = _settings(arguments)
+        settings = parsed(GatewaySettings, arguments)
         assert settings.target == f"{server['metadata']['name']}:8500"
         assert settings.bind_address == "0.0.0.0" and settings.model
-    settings = _settings(container["args"])
+    settings = parsed(GatewaySettings, container["args"])
     assert [port["containerPort"] for port in container["ports"]] == [settings.port]
     probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
     assert probes == dict.fromkeys(("startup", "readiness"), "/health/ready") | {"liveness": "/health/live"}
@@ -49,7 +41,7 @@ def test_in_compose_the_gateway_waits_for_the_models():
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     gateway, server = services["gateway"], services["serving"]
     name = server["environment"]["MODEL_NAME"]
-    settings = _settings([argument.replace(name, "albert") for argument in gateway["command"]])
+    settings = parsed(GatewaySettings, [argument.replace(name, "albert") for argument in gateway["command"]])
     assert settings.target == "serving:8500" and tuple(settings.model) == ("albert",)
     assert settings.bind_address == "0.0.0.0" and gateway["ports"] == [f"127.0.0.1:{settings.port}:{settings.port}"]
     assert gateway["depends_on"] == {"serving": {"condition": "service_healthy"}}

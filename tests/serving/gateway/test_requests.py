@@ -2,17 +2,16 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES
 from serving.gateway.routes.table import ROUTES
+from tests.refusals import table_of
 from tests.serving.gateway.conftest import KINDS, LONGEST, failure_of, timing_of
 
-LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
-REQUESTS = [line.split(" | ", 4) for line in LINES]
+REQUESTS = [line.split(" | ", 4) for line in table_of(__file__)]
 PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for page in PAGES}
 LONG = "word " * 40
 

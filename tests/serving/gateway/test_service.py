@@ -18,7 +18,7 @@ from serving.gateway import keys
 from serving.gateway.keys import Keys
 from serving.wire import protos
 from tests.servers import free_port
-from tests.serving.gateway.conftest import failure_of, timing_of, wait_until
+from tests.serving.gateway.conftest import failure_of, wait_until
 from tfrecords.base.errors import UserError
 
 
@@ -138,12 +138,8 @@ def test_limits(fake_server, gateway_to):
     [
         (b"\xff", "what this route takes"),
         (b'{"inputs": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-        (
-            b'{"inputs": "a", "normalize": true, "parameters": {"normalize": false}}',
-            "the field 'normalize' has another value under 'parameters' than beside it; give it once",
-        ),
     ],
-    ids=["bytes", "depth", "parameters"],
+    ids=["bytes", "depth"],
 )
 def test_wrong_bodies_are_400(shared_gateway, content, words):
     answer = shared_gateway("embedder").http.post("/embed", content=content)
@@ -165,18 +161,6 @@ def test_bodies_that_wait_fill_the_memory_they_may_take(held):
         assert ask(one.gateway, "d" * 5000).status_code == 200
 
 
-def test_requests_that_come_while_the_model_runs_share_a_batch(held):
-    texts = [f"text {number}" for number in range(9)]
-    with held() as one:
-        others = one.send(*texts)
-        one.let_go()
-        answers = [other.result().json() for other in others]
-        in_queue, at_model, _ = timing_of(one.first.result())
-        assert in_queue < at_model, "it was held there"
-        assert [len(batch) for batch in one.model.batches] == [1, 9]
-        assert answers == [ask(one.gateway, text).json() for text in texts]
-
-
 @pytest.mark.parametrize("linger", [b"", b"\1\0\0\0\0\0\0\0"], ids=["closed", "reset"])
 def test_a_client_that_leaves_gives_up_its_place(held, linger):
     body = json.dumps({"inputs": ["never", "asked"]}).encode()
@@ -191,16 +175,6 @@ def test_a_client_that_leaves_gives_up_its_place(held, linger):
         one.let_go()
         assert one.first.result().status_code == 200
         assert one.model.batches == [[["first"]]]
-
-
-def test_stopping_answers_what_runs(held):
-    with held() as one:
-        stopping = threading.Thread(target=one.gateway.server.stop)
-        stopping.start()
-        one.let_go()
-        assert one.first.result().status_code == 200
-        stopping.join(10)
-        assert not stopping.is_alive()
 
 
 def test_a_request_that_takes_too_long_is_504(fake_server, gateway_to):
@@ -372,3 +346,13 @@ def test_a_server_that_is_busy_while_a_model_is_read_is_asked_again(fake_server,
     gateway = gateway_to(server.target)
     (read,) = gateway.http.get("/info").json()["models"]
     assert (read["labels"], codes) == (["dull", "fine"], [])
+
+
+def test_stopping_answers_what_runs(held):
+    with held() as one:
+        stopping = threading.Thread(target=one.gateway.server.stop)
+        stopping.start()
+        one.let_go()
+        assert one.first.result().status_code == 200
+        stopping.join(10)
+        assert not stopping.is_alive()

@@ -45,16 +45,11 @@ def thresholds_of(rule):
     return THRESHOLDS.get(rule.name) or THRESHOLDS[rule.kind]
 
 
-def run(model, rule, batch, thresholds, options=None, graph=False):
-    """In a graph by lengths, and elsewhere by the mask."""
-    encoder = make_encoder(model, options)
-
-    def exit_early(ids, lengths, segments, mask, thresholds):
-        lengths, mask = (lengths, None) if graph else (None, mask)
-        return encoder.early_exit(ids, lengths, segments, model.exit_heads, thresholds, rule, mask)
-
-    function = tf.function(exit_early, autograph=False) if graph else exit_early
-    return function(*batch[:3], batch[3].astype("int32"), tf.constant(thresholds, tf.float32))
+def run(model, rule, batch, thresholds, options=None):
+    """By the mask: a server asks by lengths (model_server/test_exports.py)."""
+    ids, _, segments, mask = batch
+    given = model.exit_heads, tf.constant(thresholds, tf.float32), rule, mask.astype("int32")
+    return make_encoder(model, options).early_exit(ids, None, segments, *given)
 
 
 def require_keras_answers(model, rule, batch, found):
@@ -99,12 +94,6 @@ def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, na
         monkeypatch.setattr("serving.inference.early_exit.OPEN_PART", part)
         found = run(model, rule, batch, thresholds_of(rule))
         require_keras_answers(model, rule, batch, found)
-
-
-def test_a_graph_lets_rows_leave():
-    """Other rules are asked of servers (model_server/test_exports.py)."""
-    rule, model, batch = ExitRule("tagging", "patience"), make_model("tagging", depth_plan="1+1x4"), make_batch(LENGTHS)
-    require_keras_answers(model, rule, batch, run(model, rule, batch, thresholds_of(rule), graph=True))
 
 
 @pytest.mark.parametrize(

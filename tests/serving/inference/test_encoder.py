@@ -95,20 +95,6 @@ def test_pooled_answers_compute_the_last_step_for_one_token_a_row():
     assert counts == [28, 28, 28, 4]
 
 
-@pytest.mark.parametrize("halting, gate", [("act", 0.6), ("act", 0.0), ("act_t2t", 0.6), ("act_t2t", 1.0)])
-def test_tokens_halt_where_they_do_in_keras(halting, gate):
-    encoder, batch = make_keras(halting=halting, num_hidden_layers=6), make_batch()
-    mask = batch[3]
-    encoder.halting.gate.assign(gate)
-    encoder.halting.kernel.assign(4 * encoder.halting.kernel)
-    expected = encoder(features(batch))
-    found = make_encoder(encoder)(*batch[:3])
-    require_near(found, expected, mask)
-    steps = np.asarray(expected["steps"])[mask]
-    assert found["steps"].dtype == tf.int32 and (gate == 0) == (len(set(steps)) == 1)
-    assert (found["steps"].numpy()[~mask] == 0).all()
-
-
 def test_steps_end_once_all_tokens_have_halted():
     encoder = make_keras(halting="act", gate_init=1.0, num_hidden_layers=8)
     encoder.halting.gate.assign(1.0)

@@ -134,11 +134,6 @@ def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compu
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute))
 
 
-def test_an_unknown_compute_is_refused():
-    with refused("compute 'none' is none of float32, bfloat16, int8, auto"):
-        InferenceOptions("none")
-
-
 @pytest.mark.parametrize(
     "flags, runs",
     [

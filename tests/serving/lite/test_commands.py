@@ -26,15 +26,19 @@ from tfrecords.base import script
         ("evaluate", "--model=", "serving.evaluate"),
     ],
 )
-def test_a_command_sees_what_its_model_is(vectors, monkeypatch, command, flag, module):
-    called = []
+def test_a_command_sees_what_its_model_is(vectors, monkeypatch, tmp_path, command, flag, module):
+    called, folders = [], [vectors[1].folder, vectors[1].folder.parent]
+    if command == "evaluate":
+        folders += [tmp_path / "1", tmp_path]
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "saved_model.pb").touch()
     monkeypatch.setattr(sys, "argv", ["albert-tf"])
     monkeypatch.setattr(script, "names", {})
     monkeypatch.setattr(
         "serving.commands.importlib.import_module",
         lambda name: SimpleNamespace(run=lambda: called.append((name, sys.argv[1]))),
     )
-    for folder in (vectors[1].folder, vectors[1].folder.parent):
+    for folder in folders:
         commands.main([command, f"--model={folder}"])
         assert called.pop() == (module, f"{flag}{folder}")
     commands.main([command, "--model=sst2"])

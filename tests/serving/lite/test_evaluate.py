@@ -13,7 +13,7 @@ from albert_tf.tasks.tables.held_out import FILE, write_held_out
 from albert_tf.tasks.task import Answered
 from albert_tf.training.file_evaluation import Measured
 from albert_tf.training.preparation import Split
-from serving import commands, evaluate, exporting
+from serving import evaluate, exporting
 from serving.export import ExportSettings, export
 from serving.litert import agreement
 from serving.manifest import MANIFEST
@@ -39,11 +39,17 @@ def evaluated(folder, rows, **settings):
     return files.read_json(output_dir / "evaluation.json")
 
 
-def accuracies(version, by_texts):
+def assert_measured(version, folder, by_texts, rows, capsys):
+    """Asserts that the accuracy of `folder` is that of the answers to texts, compared with those of the model."""
     loaded = albert_tf.load(version.parents[1])
     labels = [by_texts(TEXTS), [one["label"] for one in loaded.predict(TEXTS)]]
     changed = sum(one != other for one, other in zip(*labels))
-    return [float(np.mean(np.array(of) == WANTED)) for of in labels], changed
+    own, of_model = (float(np.mean(np.array(of) == WANTED)) for of in labels)
+    capsys.readouterr()
+    assert evaluated(folder, rows)["metrics"]["accuracy"] == own
+    printed = capsys.readouterr().out
+    assert f"accuracy {own:.4g} (float32 {of_model:.4g})" in printed and f"{changed} of 6 labels changed" in printed
+    return own
 
 
 @pytest.mark.parametrize("name", ["ids", pytest.param("int8", marks=pytest.mark.slow("litert"))])
@@ -63,11 +69,7 @@ def test_a_saved_model_is_measured_by_its_own_answers(exported, rows, tmp_path, 
         given = [{"input_ids": tf.constant(one["input_ids"]), "lengths": [one["input_mask"].sum()]} for one in made]
         return [signatures["serving_default"](**one)["label"].numpy()[0].decode() for one in given]
 
-    (own, of_model), changed = accuracies(version, by_texts)
-    report = evaluated(version.parent, rows)
-    assert report["metrics"]["accuracy"] == own
-    printed = capsys.readouterr().out
-    assert f"accuracy {own:.4g} (float32 {of_model:.4g})" in printed and f"{changed} of 6 labels changed" in printed
+    assert_measured(version, version.parent, by_texts, rows, capsys)
 
 
 def test_a_litert_version_is_compared_while_its_model_is_there(make_model, tokenizer, rows, tmp_path, capsys):
@@ -76,11 +78,7 @@ def test_a_litert_version_is_compared_while_its_model_is_there(make_model, token
         tmp_path, model, tokenizer, SINGLE | {"labels": LABELS}, engine="litert", inputs="text", compute="int8"
     )
     lite = evaluate.LiteModel(version)
-    (own, of_model), changed = accuracies(version, lambda texts: [one["label"] for one in lite.predict(texts)])
-    capsys.readouterr()
-    assert evaluated(version, rows)["metrics"]["accuracy"] == own
-    printed = capsys.readouterr().out
-    assert f"accuracy {own:.4g} (float32 {of_model:.4g})" in printed and f"{changed} of 6 labels changed" in printed
+    own = assert_measured(version, version, lambda texts: [one["label"] for one in lite.predict(texts)], rows, capsys)
     (tmp_path / "model.keras").unlink()
     assert evaluated(version.parent, rows)["metrics"]["accuracy"] == own
     assert "not compared with the model that was exported: " in capsys.readouterr().out
@@ -163,18 +161,6 @@ def test_a_start_judges_by_the_rows_held_out(run, monkeypatch):
     monkeypatch.setattr(agreement, "comparison", lambda *given: asked.append(given) or (False, "9 labels changed"))
     assert agreement.agrees(loaded, run / "1") == (False, "of the rows held out: 9 labels changed")
     assert asked == [(loaded, run / "1", run / FILE)]
-
-
-def test_evaluate_sees_that_its_model_is_an_export(exported, monkeypatch):
-    called = []
-    monkeypatch.setattr("sys.argv", ["albert-tf"])
-    monkeypatch.setattr("tfrecords.base.script.names", {})
-    monkeypatch.setattr(
-        "serving.commands.importlib.import_module", lambda name: SimpleNamespace(run=lambda: called.append(name))
-    )
-    for folder in (exported("ids"), exported("ids").parent, exported("ids").parents[1]):
-        commands.main(["evaluate", f"--model={folder}"])
-    assert called == ["serving.evaluate", "serving.evaluate", "albert_tf.run_evaluation"]
 
 
 def test_what_an_export_cannot_be_asked_is_named(exported, rows, both):

@@ -10,7 +10,7 @@ from serving.lite.signatures import signatures_of
 from tests.refusals import refused
 from tests.serving.conftest import LABELS, assert_close, example
 
-TEXTS = [b"the cat sat", b"", "a \u00e9 film, 2000 [UNK] the".encode(), b"paris " * 60]
+TEXTS = [b"the cat sat", b"", "a \u00e9 film, \u200d 2000 [UNK] the".encode(), b"the river runs in paris " * 12]
 CONTEXTS = [b"paris is the capital of france", b"the cat sat on the mat " * 20, b"", b"\xff the river runs"]
 MASKED = [b"the [MASK] sat on [MASK]", b"[MASK]", b"the film is [MASK] , the cat [MASK] [MASK]", b"no mask"]
 PAIR = {"inputs": ["first", "second"]}
@@ -66,7 +66,7 @@ def asked(signature, name):
     ids = random.integers(7, 40, (4, 12), np.int32)
     values = {
         "text": TEXTS, "first": TEXTS, "second": TEXTS[::-1], "question": TEXTS, "context": CONTEXTS,
-        "choices": [[b"cat", b"", b"the mat", b"film"], [b"a", b"b", b"c", b"d"]] * 2,
+        "choices": [[b"cat", b"", b"the mat", b"film"], [b"a", b"the cat sat on the mat of " * 9, b"c", b"d"]] * 2,
         "prompt_name": [b"query", b"none", b"", b"query"],
         "ids": ids, "lengths": np.array([12, 5, 1, 3], np.int32), "skip_special_tokens": np.array([True, False] * 2),
         "input_ids": ids, "segment_ids": np.sort(random.integers(0, 2, (4, 12), np.int32)),
@@ -81,17 +81,21 @@ def asked(signature, name):
         values["text"] = MASKED
     if name == "tokenize" and "context" not in signature.inputs:
         values["text"] = TEXTS
-    if len(signature.inputs.get("lengths", (0, (0,)))[1]) == 2:
-        values |= {"input_ids": random.integers(5, 40, (4, 4, 12), np.int32),
-                   "segment_ids": np.zeros((4, 4, 12), np.int32),
-                   "lengths": np.array([[12, 5, 0, 3]] * 4, np.int32)}  # fmt: skip
-    if len(signature.inputs.get("input_mask", (0, (0,)))[1]) == 3:
-        lengths = np.array([[[12], [5], [0], [3]]] * 4)
-        values |= {"input_ids": random.integers(5, 40, (4, 4, 12), np.int32),
-                   "segment_ids": np.zeros((4, 4, 12), np.int32), "input_mask": np.arange(12) < lengths}  # fmt: skip
+    if len(signature.inputs.get("input_ids", (0, ()))[1]) == 3:
+        lengths = np.array([[12, 5, 0, 3]] * 4, np.int32)
+        values |= {
+            "input_ids": random.integers(5, 40, (4, 4, 12), np.int32), "segment_ids": np.zeros((4, 4, 12), np.int32),
+            "lengths": lengths, "input_mask": np.arange(12) < lengths[..., None]
+        }  # fmt: skip
     if name == "serving_default" and {"context", "choices"} <= signature.inputs.keys():
         values["question"] = [b"who _ the mat ?", b"what is", b"", b"_ or _"]
     return {key: np.array(values[key], dtype) for key, (dtype, _) in signature.inputs.items()}
+
+
+def assert_same(name, found, expected):
+    # The order of equally likely words is not promised.
+    left_out = {"ids", "texts"} if name == "fill_mask" else ()
+    assert_close(found, {key: values for key, values in expected.items() if key not in left_out}, atol=2e-4)
 
 
 @pytest.mark.parametrize("case, name", SIGNATURES)
@@ -112,10 +116,7 @@ def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, ca
     for alias, (dtype, shape) in signature.outputs.items():
         assert found[alias].dtype == dtype and found[alias].ndim == len(shape), alias
         assert all(size in (-1, given) for size, given in zip(shape, found[alias].shape)), alias
-    if name == "fill_mask":
-        # The order of equally likely words is not promised.
-        found.pop("ids"), found.pop("texts"), expected.pop("ids"), expected.pop("texts")
-    assert_close(found, expected, atol=2e-4)
+    assert_same(name, found, expected)
 
 
 OF_IDS = ("classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices")
@@ -137,10 +138,7 @@ def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, reques
         assert signature.inputs.keys() == served.signatures[name].inputs.keys()
         found, expected = signature.call(inputs, lambda: None), served(name, **inputs)
         assert found.keys() == signature.outputs.keys() == expected.keys()
-        if name == "fill_mask":
-            # The order of equally likely words is not promised.
-            found.pop("ids"), expected.pop("ids")
-        assert_close(found, expected, atol=2e-4)
+        assert_same(name, found, expected)
 
 
 @pytest.mark.parametrize("case, name", SIGNATURES)

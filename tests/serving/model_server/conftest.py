@@ -24,7 +24,7 @@ from serving.model_server import telemetry
 from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
 from serving.model_server.versions import saved_model
-from tests.servers import free_port
+from tests.servers import config_of, free_port
 from tests.serving.model_server.models import export_half_plus_two, export_held, export_zoo
 
 
@@ -149,8 +149,7 @@ def status_of(function, *arguments, **keywords):
 
 def config_text(**base_paths):
     """A model config file."""
-    entry = 'config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}'
-    return "model_config_list {" + " ".join(entry.format(*pair) for pair in base_paths.items()) + "}"
+    return config_of(base_paths).strip()
 
 
 def predict_request(model="default", signature="", **inputs):

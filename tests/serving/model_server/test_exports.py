@@ -3,24 +3,21 @@
 import collections
 import contextlib
 import functools
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
-import openai
 import pytest
-import tensorflow as tf
 
 from serving.client import Client
 from serving.model_server import telemetry
+from tests.conftest import functions_run
 from tests.serving.conftest import LABELS, assert_close
 from tests.serving.gateway.conftest import wait_until_healthy
 from tests.serving.model_server.conftest import config_text, free_port, start
 
 TEXTS = ["the film is dull", "fine", "", "a fine river runs in paris the capital of france", "who sat in the cat"]
-LONG = [*TEXTS, "the cat sat on the mat " * 20]
 OTHERS = ["what is it", "", "a mat", "paris " * 9, "who"]
 
 
@@ -65,11 +62,8 @@ def by_functions(functions_of):
     """by_functions(name, signature, inputs): what the export's functions, run eagerly, give to the same inputs."""
 
     def ask(name, signature, inputs):
-        tf.config.run_functions_eagerly(True)
-        try:
+        with functions_run(eagerly=True):
             return functions_of(name)(signature, **inputs)
-        finally:
-            tf.config.run_functions_eagerly(False)
 
     return ask
 
@@ -140,65 +134,6 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server_of):
     assert found == sums | {"truncated_inputs": 2 * 2}
 
 
-@pytest.mark.parametrize("model, method", of_exports(("int8", "classify"), ("regressor", "regress")))
-def test_classify_and_regress_answer_as_predict(server_of, by_functions, model, method):
-    server = server_of(model)
-    columns = {"text": TEXTS} if method == "classify" else {"first": TEXTS, "second": OTHERS}
-    with Client(server.address, model) as client:
-        expected = client.predict(columns)
-    examples = [dict(zip(columns, texts)) for texts in zip(*columns.values())]
-    body = {"signature_name": method, "examples": examples}
-    found = server.http("POST", f"/v1/models/{model}:{method}", body)[1]["results"]
-    if method == "classify":
-        assert [label for label, _ in found[1]] == LABELS
-        assert_close([[score for _, score in row] for row in found], expected["probabilities"])
-    else:
-        of_predict = server.http("POST", f"/v1/models/{model}:predict", {"inputs": columns})[1]["outputs"]
-        for values in (found, of_predict, by_functions(model, "serving_default", columns)["value"]):
-            assert_close(values, expected["value"])
-
-
-@pytest.mark.slow("exports")
-def test_the_command_line_client_sends_several_inputs_and_prints_the_answer(server_of, run_module):
-    ask = lambda *flags: run_module("serving.client", f"--target={server_of('spans').address}", "--model=spans", *flags)  # noqa: E731
-    context = "paris is the capital of france"
-    done = ask("--input=question=what is paris", f"--input=context={context}", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
-    readable = ask("--input=question=what is paris", f"--input=context={context}").stdout.splitlines()
-    assert readable[0] == "row 0" and readable[1].startswith("  answer  ")
-    for flags, message in [
-        (["--text=who"], "give each by --input=NAME=VALUE"),
-        (["--input=question=who"], "input size does not match signature: 1!=2"),
-        (["--input=who"], "--input=who is not NAME=VALUE"),
-        (["--text=who", "--input=question=who"], "choose one"),
-    ]:
-        failed = ask(*flags)
-        assert failed.returncode == 1 and message in failed.stderr
-
-
-@pytest.mark.slow("exports")
-def test_the_gateway_embeds_alike_alone_and_together(server_of, by_functions):
-    server = server_of("pretrainer")
-    expected = by_functions("pretrainer", "serving_default", {"text": LONG})["embedding"]
-    with Client(server.address, "pretrainer") as client:
-        assert_close(client.predict_text(LONG)["embedding"], expected)
-        assert_close(client.embed(LONG, max_batch_tokens=20), expected)
-        lengths = client.predict({"text": LONG}, signature="tokenize", outputs=["lengths"])["lengths"]
-    # The gateway's are of unit length, as its clients expect.
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    openai_client = openai.OpenAI(base_url=f"{server.gateway.base_url}/v1", api_key="x")
-    asked = [number for number, text in enumerate(LONG) if text]
-    answer = openai_client.embeddings.create(model="pretrainer", input=[LONG[number] for number in asked])
-    assert_close([one.embedding for one in answer.data], expected[asked])
-    assert answer.usage.prompt_tokens == lengths[asked].sum() and lengths.max() == 48
-    assert_close(ask(server, "/embed", inputs=LONG[1], model="pretrainer")[0], expected[1])
-
-
-def ask(server, path, **body):
-    return server.gateway.post(path, json=body).raise_for_status().json()
-
-
 @pytest.mark.parametrize(
     "model, can",
     of_exports(
@@ -211,7 +146,7 @@ def ask(server, path, **body):
 def test_the_gateway_shows_pieces_and_what_there_is(server_of, model, can):
     server = server_of(model)
     if model in ("int8", "spans"):
-        (pieces,) = ask(server, "/tokenize", inputs="a dull film", model=model)
+        (pieces,) = server.gateway.post("/tokenize", json={"inputs": "a dull film", "model": model}).json()
         assert [piece["text"] for piece in pieces] == ["[CLS]", "a", "dull", "film", "[SEP]"]
     models = {found["id"]: found for found in server.gateway.get("/info").json()["models"]}
     assert models[model]["can"] == can

@@ -1,7 +1,6 @@
 """The contract of gRPC requests: each request as text, and the answer, or the status and its sentence."""
 
 import string
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tensorflow_serving.apis import model_service_pb2, predict_pb2, prediction_service_pb2
 
 from serving.wire.tensors import named_tensors
+from tests.refusals import table_of
 from tests.serving.model_server.conftest import predict_request, start, status_of
 from tests.serving.model_server.models import DTYPES
 
@@ -35,9 +35,7 @@ of = model_spec { name: "default" signature_name:
 of_zoo = model_spec { name: "zoo" signature_name:
 """.strip().splitlines()
 ) | {"long": 5000 * "s", "cut": 1001 * "s"}
-LINES = [line for line in Path(__file__).with_name("grpc_requests.txt").read_text().splitlines() if line[0] != "#"]
-REQUESTS = [string.Template(line).substitute(PARTS).split(" | ") for line in LINES]
-DEFAULT = PARTS["default"]
+REQUESTS = [string.Template(line).substitute(PARTS).split(" | ") for line in table_of(__file__)]
 # The wheel's own messages, not the server's.
 REQUEST_TYPES = {
     method.name: GetMessageClass(method.input_type)
@@ -99,12 +97,3 @@ def test_every_dtype_comes_back_as_it_went(server, name):
         output = server.predictions.Predict(predict_request("zoo", name, x=sent)).outputs["y"]
         assert output.dtype == value.dtype
         np.testing.assert_array_equal(tf.make_ndarray(output), tf.make_ndarray(value))
-
-
-def test_metadata_holds_every_signature(server):
-    request = text_format.Parse(DEFAULT + 'metadata_field: "signature_def"', REQUEST_TYPES["GetModelMetadata"]())
-    response = server.predictions.GetModelMetadata(request)
-    signatures = text_format.MessageToString(response.metadata["signature_def"])
-    assert response.model_spec.version.value == 123
-    for name in ("serving_default", "classify_x_to_y", "regress_x_to_y", "regress_x2_to_y"):
-        assert f'key: "{name}"' in signatures

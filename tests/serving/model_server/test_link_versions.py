@@ -11,9 +11,7 @@ import pytest
 from serving.inference import InferenceEncoder, InferenceOptions, onednn
 from serving.manifest import MANIFEST
 from serving.model_server import flags
-from serving.model_server.status import StatusError
 from tests.serving.model_server.conftest import wait_for
-from tests.serving.model_server.models import export_half_plus_two
 from tfrecords.base import files
 
 SCRIPT = Path(flags.__file__).parents[1] / "deploy" / "link_versions.sh"
@@ -131,15 +129,3 @@ def test_versions_come_and_go_while_the_server_runs(models, tmp_path):
     finally:
         server.kill()
         server.communicate()
-
-
-def test_a_server_that_would_end_starts_on_the_links(start_server, tmp_path):
-    """The newest version is for another CPU and does not load here."""
-    base = tmp_path / "models" / "m"
-    export_half_plus_two(base / "1")
-    write_manifest(base / "2", "bfloat16")
-    with pytest.raises(StatusError, match=r"1 servable\(s\) did not become available"):
-        start_server(model_base_path=base)
-    assert link(settings(tmp_path)).returncode == 0
-    server = start_server(model_base_path=tmp_path / "links" / "m")
-    assert server.predict(2.0) == [3.0]

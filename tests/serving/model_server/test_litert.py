@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 
@@ -154,15 +152,6 @@ def test_ten_clients_are_answered_while_versions_change_and_their_folders_go(sta
 
 def vectors_of(model, texts):
     return [model.encode(text.decode(), normalize=False).tobytes() for text in texts]
-
-
-def test_neither_server_imports_tensorflow_before_a_version_needs_it():
-    code = """
-import sys
-sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_text", "keras", "numba"))
-import serving.gateway.__main__, serving.gateway.app, serving.lite.start, serving.model_server.__main__
-"""
-    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
 def test_the_gateway_knows_the_tasks_of_a_lite_version(start_server, lite_version):

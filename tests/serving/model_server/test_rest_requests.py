@@ -3,20 +3,18 @@
 import json
 import string
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.refusals import table_of
 
 DEEP = {
     "deep_lists": 100_000 * "[", "ends_of_lists": 100_000 * "]", "deep_objects": 100_000 * '{"a":',
     "rank_33": 33 * "[" + "1" + 33 * "]", "rank_300": 300 * "[" + "1" + 300 * "]", "googol": "1" + 400 * "0",
     "zeros": 5000 * "0", "nines": 5000 * "9"
 }  # fmt: skip
-LINES = [
-    line for line in Path(__file__).with_name("rest_requests.txt").read_text("utf-8").splitlines() if line[0] != "#"
-]
-REQUESTS = [string.Template(line.replace("⏎", "\n")).substitute(DEEP).split(" | ") for line in LINES if line[0] != "#"]
+REQUESTS = [string.Template(line.replace("⏎", "\n")).substitute(DEEP).split(" | ") for line in table_of(__file__)]
 ZOO, DEFAULT = "POST /v1/models/zoo:predict", "POST /v1/models/default:predict"
 # What is no UTF-8: a raw byte, and half a surrogate pair as if it were a character.
 NO_UTF8 = [
@@ -49,7 +47,9 @@ def test_a_request_has_this_answer(server, call, body, answer):
 
 def test_metadata_holds_name_version_and_signatures(server):
     answer = server.http("GET", "/v1/models/default/metadata")[1]
-    signature = answer["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    signatures = answer["metadata"]["signature_def"]["signature_def"]
+    assert signatures.keys() >= {"classify_x_to_y", "regress_x_to_y", "regress_x2_to_y"}
+    signature = signatures["serving_default"]
     assert (answer["model_spec"]["name"], answer["model_spec"]["version"]) == ("default", "123")
     assert signature["method_name"] == "tensorflow/serving/predict"
     assert signature["inputs"]["x"]["dtype"] == "DT_FLOAT"

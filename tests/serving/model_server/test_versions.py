@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import shutil
 import threading
 
 import grpc
@@ -251,42 +250,9 @@ def test_close_waits_for_requests(manager, loader):
     assert loader.loaded[1].closed.is_set()
 
 
-def publish(base, number, bias):
-    """As a careful exporter does: written elsewhere, then renamed, so that no half version is ever seen."""
-    export_half_plus_two(base / f"tmp-{number}", bias).rename(base / str(number))
-
-
-def test_no_request_fails_during_swaps(start_server, tmp_path):
+def test_a_broken_version_on_disk_unloads_nothing_and_its_status_says_why(start_server, tmp_path):
     base = tmp_path / "m"
-    publish(base, 1, 1.0)
-    running = start_server(model_base_path=base)
-    stopped, answers, errors = threading.Event(), set(), []
-
-    def ask_again_and_again():
-        while not stopped.wait(0.005):
-            try:
-                answers.update(running.predict(0.0))
-            except grpc.RpcError as error:
-                errors.append(error)
-
-    threads = [threading.Thread(target=ask_again_and_again) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    assert wait_for(lambda: answers == {1.0})
-    for number in (2, 3):
-        publish(base, number, float(number))
-        assert wait_for(lambda number=number: answers >= {float(number)})
-    shutil.rmtree(base / "3")
-    assert wait_for(lambda: running.predict(0.0) == [2.0])
-    stopped.set()
-    for thread in threads:
-        thread.join()
-    assert (errors, answers) == ([], {1.0, 2.0, 3.0})
-
-
-def test_a_broken_version_on_disk_and_a_base_path_that_goes_away_unload_nothing(start_server, tmp_path, caplog):
-    base = tmp_path / "m"
-    publish(base, 1, 2.0)
+    export_half_plus_two(base / "1")
     running = start_server(model_base_path=base)
     (base / "2").mkdir()
     (base / "2" / "saved_model.pb").write_bytes(b"\xff not a model")
@@ -295,13 +261,6 @@ def test_a_broken_version_on_disk_and_a_base_path_that_goes_away_unload_nothing(
     assert (newest.version, newest.state) == (2, newest.END)
     assert newest.status.error_code != 0 and newest.status.error_message
     assert running.predict(2.0) == [3.0]
-    base.rename(tmp_path / "away")
-    assert wait_for(lambda: "could not find base path" in caplog.text)
-    assert running.predict(2.0) == [3.0]
-    (tmp_path / "away").rename(base)
-    shutil.rmtree(base / "1")
-    shutil.rmtree(base / "2")
-    assert wait_for(lambda: {state for _, state, _ in running.server.core.states("default")} == {END})
 
 
 STATUS = text_format.Parse('model_spec { name: "default" }', get_model_status_pb2.GetModelStatusRequest())
@@ -331,6 +290,7 @@ def test_a_folder_without_versions_is_explained_once(tmp_path, caplog, monkeypat
     tmp_path.rmdir()
     watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
     assert "could not find base path" in caplog.text and caplog.records[-1].levelno == logging.ERROR
+    assert found == [{}] * 4, "a share that is away for a moment unloads nothing"
 
 
 def _pipe(version):

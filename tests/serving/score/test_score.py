@@ -1,7 +1,5 @@
 """Files of rows through a small SavedModel and a model server without a model: order, bad rows, kills, other jobs."""
 
-import contextlib
-import functools
 import json
 import subprocess
 import sys
@@ -9,7 +7,6 @@ import time
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
@@ -21,9 +18,8 @@ from serving.score.worker import ScoringWorker
 from serving.wire import protos
 from tests.conftest import ROOT
 from tests.refusals import refused
-from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, Front, logits, vector
+from tests.serving.gateway.conftest import LABELS, LONGEST, logits
 from tests.serving.score.conftest import Echo, read_lines
-from tests.stand_in import StandIn
 from tfrecords.base.parts import Parts
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
@@ -52,18 +48,10 @@ def lengths(tmp_path_factory):
     return ModelSource(str(base))
 
 
-@pytest.fixture(scope="module")
-def source_of():
-    """source_of(kind): a model of the gateway's tests behind a server, known by its `model` too."""
-    with contextlib.ExitStack() as stack:
-
-        @functools.cache
-        def source(kind):
-            model = FakeModel(kind)
-            server = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
-            return ModelSource("default", server.target), model
-
-        yield source
+@pytest.fixture
+def source_of(fake_server):
+    """source_of(kind): a fake model of that kind behind a server."""
+    return lambda kind: ModelSource("default", fake_server(kind)[1].target)
 
 
 @pytest.fixture
@@ -138,7 +126,7 @@ def test_a_row_that_the_model_refuses_fails_alone(lengths, score_text, tmp_path)
 
 def test_it_says_how_much_of_the_texts_was_not_read(lengths, source_of, score_text, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(job, "PIECE_BYTES", 8)
-    manifest, found = score_text("good\n" * 3 + "word " * 40 + "\n", source_of("telling classifier")[0])
+    manifest, found = score_text("good\n" * 3 + "word " * 40 + "\n", source_of("telling classifier"))
     counts = {"truncated_rows": 1, "text_tokens": 43, "truncated_tokens": 40 - (LONGEST - 2)}
     assert manifest == manifest | counts
     assert "truncated: 25.0% of the rows, 60.5% of their tokens were not read" in capsys.readouterr().out
@@ -217,13 +205,6 @@ def test_lines_that_are_too_long_are_bad_rows(tmp_path, monkeypatch):
         assert found[1].error == "the line is longer than 10 bytes" and found[1].line == b"x" * 10
 
 
-def test_a_server_answers_by_one_version(source_of, score_text):
-    manifest, found = score_text("\n".join(TEXTS[:5]), source_of("embedder")[0])
-    expected = [vector(text.encode()) for text in TEXTS[:5]]
-    np.testing.assert_allclose([row["embedding"] for row in found], expected, rtol=1e-6)
-    assert manifest["job"]["model"] == {"name": "default", "version": 1}
-
-
 def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
     opened = []
 
@@ -245,18 +226,18 @@ def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
 def test_pairs_by_the_names_of_their_fields(source_of, score_text):
     pairs = [{"q": f"who {n}", "d": f"he {n}"} for n in range(9)]
     options = {"name": "in.jsonl", "fields": ("q", "d"), "outputs": ("label",)}
-    _, found = score_text("\n".join(map(json.dumps, pairs)), source_of("cross-encoder")[0], **options)
+    _, found = score_text("\n".join(map(json.dumps, pairs)), source_of("cross-encoder"), **options)
     labels = [LABELS[int(logits([one["q"].encode(), one["d"].encode()]).argmax())].decode() for one in pairs]
     assert [row["label"] for row in found] == labels
 
 
-def test_killed_three_times_it_writes_the_same_bytes(source_of, tmp_path):
-    (source, model), path = source_of("embedder"), tmp_path / "in.txt"
+def test_killed_three_times_it_writes_the_same_bytes(fake_server, tmp_path):
+    (model, server), path = fake_server("embedder"), tmp_path / "in.txt"
     path.write_text("".join(f"{'word ' * (n % 11)}{n}\n" for n in range(4000)))
     lines = "import sys; from serving.score import __main__ as main, job; job.PIECE_BYTES = 2000; main.run()"
 
     def start(folder):
-        flags = [f"--target={source.target}", "--model=default", f"--input={path}", f"--output_dir={folder}"]
+        flags = [f"--target={server.target}", "--model=default", f"--input={path}", f"--output_dir={folder}"]
         command = [sys.executable, "-c", lines, *flags]
         return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -284,35 +265,33 @@ def test_several_workers_write_the_same_bytes(runner, source_of, tmp_path, monke
     if runner == "ray":
         pytest.importorskip("ray")
     monkeypatch.setattr(job, "PIECE_BYTES", 200)
+    source = source_of("embedder")
     (tmp_path / "in.txt").write_text("\n".join(TEXTS * 30))
     for name, options in (("one", {}), ("two", {"workers": 2, "runner": runner})):
-        job.score(str(tmp_path / "in.txt"), tmp_path / name, source_of("embedder")[0], **options)
+        job.score(str(tmp_path / "in.txt"), tmp_path / name, source, **options)
     assert (tmp_path / "one" / "in.jsonl").read_bytes() == (tmp_path / "two" / "in.jsonl").read_bytes()
 
 
 @pytest.fixture
-def front():
-    """A Front of a classifier, whose `other` is the target of one with other scores."""
-    with contextlib.ExitStack() as stack:
-        targets = []
-        for sign in (1, -1):
-            model = FakeModel("classifier")
-            model.sign = sign
-            server = StandIn(model, signatures=SIGNATURES["classifier"], threads=8)
-            targets.append(stack.enter_context(server).target)
-        front = stack.enter_context(Front(targets[0]))
-        front.other = targets[1]
-        yield front
-
-
-@pytest.mark.parametrize("moment", ["within a piece", "between two runs", "after the end"])
-def test_no_table_is_of_two_models_under_one_number(front, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(job, "PIECE_BYTES", 200)
+def front(fake_server, front_of, tmp_path):
+    """A Front of a classifier, the target of an `other` one with other scores, and `score` for a file of 120 rows."""
+    (_, one), (model, other) = fake_server("classifier"), fake_server("classifier")
+    model.sign = -1
+    front = front_of(one.target)
+    front.other = other.target
     (tmp_path / "in.txt").write_text("\n".join(TEXTS[:3] * 40))
 
     def score(**options):
         models.open_model.cache_clear()
         return job.score(str(tmp_path / "in.txt"), tmp_path / "out", ModelSource("m", front.target), **options)
+
+    front.score = score
+    return front
+
+
+@pytest.mark.parametrize("moment", ["within a piece", "between two runs", "after the end"])
+def test_no_table_is_of_two_models_under_one_number(front, tmp_path, monkeypatch, moment):
+    monkeypatch.setattr(job, "PIECE_BYTES", 200)
 
     def change(method, request, context):
         if front.calls.count("Predict") == 4:
@@ -324,27 +303,21 @@ def test_no_table_is_of_two_models_under_one_number(front, tmp_path, monkeypatch
     front.rule = change
     if moment == "between two runs":
         with refused("it ends"):
-            score()
+            front.score()
         front.rule = lambda *_: None
     if moment == "after the end":
-        score()
+        front.score()
     if moment != "within a piece":
         front.point_at(front.other)
     for _ in range(2):
         with refused(r"has another model as version 1 of 'm'.*--overwrite begins anew"):
-            score()
-    score(overwrite=True)
+            front.score()
+    front.score(overwrite=True)
     found = [row["probabilities"] for row in read_lines(tmp_path / "out" / "in.jsonl")]
     assert found[: len(found) - 3] == found[3:], "all of one model"
 
 
-def test_a_version_that_is_gone_is_named(front, tmp_path):
-    (tmp_path / "in.txt").write_text("\n".join(TEXTS[:3]))
-
-    def score(**options):
-        models.open_model.cache_clear()
-        return job.score(str(tmp_path / "in.txt"), tmp_path / "out", ModelSource("m", front.target), **options)
-
+def test_a_version_that_is_gone_is_named(front):
     def go(method, request, context):
         # Behind the sample, the first batch.
         if front.calls.count("Predict") == 2:
@@ -359,6 +332,6 @@ def test_a_version_that_is_gone_is_named(front, tmp_path):
 
     for _ in range(2):
         with refused("no version 1 of 'm' any more, with which this job began; --overwrite"):
-            score()
+            front.score()
         front.rule = only_there
-    assert score(overwrite=True)["job"]["model"]["version"] == 2
+    assert front.score(overwrite=True)["job"]["model"]["version"] == 2
