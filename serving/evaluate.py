@@ -1,5 +1,7 @@
 """The command `albert-tf evaluate` with an export as --model, and how near an export is to its model."""
 
+import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
