@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import time
 
 import httpx
 import numpy as np
@@ -13,6 +12,7 @@ from serving.gateway.routes.table import ROUTES
 from tests.clients.answers import TEXTS
 from tests.clients.conftest import MODELS
 from tests.servers import free_port, running_gateway
+from tests.serving.gateway.conftest import wait_until_healthy
 
 pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(600)]
 # `location` and `proxy_pass`: nginx puts what is after the location's path behind that of the address.
@@ -52,22 +52,11 @@ def proxied(servers, tmp_path_factory):
         process = subprocess.Popen(command)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-                wait_for(http, process)
+                wait_until_healthy(f"{http.base_url}/models")
                 yield http
         finally:
             process.terminate()
             process.wait(timeout=15)
-
-
-def wait_for(http, process):
-    for _ in range(100):
-        assert process.poll() is None, "nginx ended"
-        try:
-            http.get("/models/health")
-            return
-        except httpx.ConnectError:
-            time.sleep(0.1)
-    raise AssertionError("nginx does not answer")
 
 
 @pytest.fixture(scope="module")

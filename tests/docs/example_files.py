@@ -61,42 +61,36 @@ def write_other_models(place):
         config.to_json(place / "small" / f"{name}.json")
 
 
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
 def write_texts(place):
     """Writes the texts, tables and questions that the guides name."""
-    paragraphs = CORPUS.read_text("utf-8")
-    for folder, name in (("corpus", "a.txt"), ("german", "a.txt"), ("notes", "a.txt")):
-        (place / folder).mkdir()
-        (place / folder / name).write_text(paragraphs, "utf-8")
-    (place / "chinese").mkdir()
+    for folder in ("corpus", "german", "notes"):
+        write(place / folder / "a.txt", CORPUS.read_text("utf-8"))
     sentences = ["".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(69)]
     rows = [json.dumps({"text": "\n".join(sentences[n : n + 9])}) for n in range(60)]
-    (place / "chinese" / "a.jsonl").write_text("\n".join(rows))
-    (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
-    (place / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
+    write(place / "chinese" / "a.jsonl", "\n".join(rows))
+    write(place / "texts.txt", "Where is my parcel?\nThe invoice is wrong.\n")
+    write(place / "vocab.txt", "\n".join(PIECES) + "\n")
+    write(place / "passages.txt", "The river ends in the sea.\nThe road ends here.\n")
     # Texts so short and unlike that an untrained model tells them apart.
     rows = [f"{letter * 3} {letter},{letter * 5} {letter}\n" for letter in string.ascii_lowercase]
-    (place / "pairs.csv").write_text("question,answer\n" + "".join(rows))
-    (place / "sets" / "sts").mkdir(parents=True)
+    write(place / "pairs.csv", "question,answer\n" + "".join(rows))
     pairs = [f"a film,{'the' * (n % 2)} film,{n % 6}\n" for n in range(16)]
-    (place / "sets" / "sts" / "test.csv").write_text("sentence1,sentence2,score\n" + "".join(pairs))
-    (place / "rows").mkdir()
-    (place / "rows" / "a.jsonl").write_text('{"text": "Where is my parcel?"}\n')
-    for folder in ("reviews", "reports"):
-        (place / folder).mkdir()
-        for split in ("train", "dev"):
-            rows = [f"{word} film,{label}\n" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(8)]
-            (place / folder / f"{split}.csv").write_text("text,label\n" + "".join(rows))
-    (place / "glue" / "SST-2").mkdir(parents=True)
-    (place / "glue" / "STS-B").mkdir()
+    write(place / "sets" / "sts" / "test.csv", "sentence1,sentence2,score\n" + "".join(pairs))
+    write(place / "rows" / "a.jsonl", '{"text": "Where is my parcel?"}\n')
+    names = ["index", "genre", "filename", "year", "id", "source1", "source2", "sentence1", "sentence2", "score"]
+    pairs = [[str(n), *["x"] * 6, "a film", f"{'the' * (n % 2)} film", f"{n % 6}.0"] for n in range(16)]
     for split in ("train", "dev"):
+        rows = [f"{word} film,{label}\n" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(8)]
+        for folder in ("reviews", "reports"):
+            write(place / folder / f"{split}.csv", "text,label\n" + "".join(rows))
         rows = [f"{word} film {n}\t{label}\n" for word, label in (("good", 1), ("bad", 0)) for n in range(16)]
-        (place / "glue" / "SST-2" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-        names = ["index", "genre", "filename", "year", "id", "source1", "source2", "sentence1", "sentence2", "score"]
-        pairs = [[str(n), *["x"] * 6, "a film", f"{'the' * (n % 2)} film", f"{n % 6}.0"] for n in range(16)]
-        (place / "glue" / "STS-B" / f"{split}.tsv").write_text(
-            "\n".join("\t".join(row) for row in [names, *pairs]) + "\n"
-        )
+        write(place / "glue" / "SST-2" / f"{split}.tsv", "sentence\tlabel\n" + "".join(rows))
+        write(place / "glue" / "STS-B" / f"{split}.tsv", "\n".join("\t".join(row) for row in [names, *pairs]) + "\n")
     question = {"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ann", "answer_start": 0}]}
     question |= {"is_impossible": False}
     without = {"id": "2", "question": "Who read it?", "answers": [], "is_impossible": True}
@@ -104,11 +98,10 @@ def write_texts(place):
         "version": "v2.0",
         "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question, without]}]}],
     }
-    (place / "squad").mkdir()
     for name in ("squad/train-v2.0.json", "squad/dev-v2.0.json", "dev-v2.0.json"):
-        (place / name).write_text(json.dumps(squad))
-    (place / "predictions.json").write_text('{"1": "Ann", "2": ""}')
-    (place / "null_odds.json").write_text('{"1": 0.0, "2": 1.0}')
+        write(place / name, json.dumps(squad))
+    write(place / "predictions.json", '{"1": "Ann", "2": ""}')
+    write(place / "null_odds.json", '{"1": 0.0, "2": 1.0}')
     for name in ("examples", "serving", "recipes", "scripts"):
         (place / name).symlink_to(ROOT / name)
 

@@ -11,7 +11,7 @@ from serving.client import Client
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
 from tests.refusals import refused
-from tests.stand_in import TEXT, StandIn
+from tests.stand_in import IDS, TEXT, StandIn
 
 LINES = ["A short line.", "A line that is rather longer than the first one was.", "Third!"]
 
@@ -40,9 +40,6 @@ def make(tmp_path, monkeypatch):
             )
 
         yield maker
-
-
-IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
 
 
 def sent(made):

@@ -90,16 +90,11 @@ def shares(answers, ours):
 
 
 def labels(answers, ours):
-    """Words beyond the longest row have no label; where a word starts and ends is said in characters."""
+    """Words beyond the longest row have no label. Their places: see the LiteRT versions' signatures."""
     found = [list(zip(*row)) for row in zip(answers["words"].tolist(), answers["labels"].tolist())]
     expected = [[(word.encode(), (label or "").encode()) for word, label in row] for row in ours]
     assert [row[: len(other)] for row, other in zip(found, expected)] == expected
-    for row, text in enumerate(WORDS["text"]):
-        places = zip(answers["words"][row], answers["starts"][row], answers["ends"][row])
-        assert [text[start:end] for word, start, end in places if word] == text.split()
-    named = answers["labels"] != b""
-    assert (answers["logits"].argmax(axis=-1)[named] == answers["labels"][named].astype(int)).all()
-    return answers["probabilities"].sum(axis=-1), named
+    return answers["probabilities"].sum(axis=-1), answers["labels"] != b""
 
 
 def masks(answers, ours):

@@ -2,29 +2,24 @@
 
 import json
 import re
-from pathlib import Path
 
 import yaml
 
-import serving.gateway
 from serving.gateway.__main__ import GatewaySettings
 from serving.gateway.pages import PAGES
 from tests.refusals import parsed
-
-DEPLOY = Path(serving.gateway.__file__).parents[1] / "deploy"
+from tests.serving.model_server.test_deploy import DEPLOY, read, text
 
 
 def test_the_gateway_is_asked_for_readiness_and_liveness_apart():
-    deployment, service = yaml.safe_load_all((DEPLOY / "gateway" / "gateway.yaml").read_text())
-    server = yaml.safe_load((DEPLOY / "kubernetes" / "service.yaml").read_text())
+    deployment, service = yaml.safe_load_all(text("gateway/gateway.yaml"))
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
-    image = (DEPLOY / "gateway" / "Dockerfile").read_text()
-    defaults = json.loads(re.search(r"^CMD (\[.*\])$", image, re.MULTILINE)[1])
+    defaults = json.loads(re.search(r"^CMD (\[.*\])$", text("gateway/Dockerfile"), re.MULTILINE)[1])
     for arguments in (container["args"], defaults):
         settings = parsed(GatewaySettings, arguments)
-        assert settings.target == f"{server['metadata']['name']}:8500"
+        assert settings.target == f"{read('kubernetes/service.yaml', 'metadata.name')}:8500"
         assert settings.bind_address == "0.0.0.0" and settings.model
     settings = parsed(GatewaySettings, container["args"])
     assert [port["containerPort"] for port in container["ports"]] == [settings.port]
@@ -38,8 +33,7 @@ def test_the_gateway_is_asked_for_readiness_and_liveness_apart():
 
 
 def test_in_compose_the_gateway_waits_for_the_models():
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    gateway, server = services["gateway"], services["serving"]
+    gateway, server = (read("compose.yaml", f"services.{name}") for name in ("gateway", "serving"))
     name = server["environment"]["MODEL_NAME"]
     settings = parsed(GatewaySettings, [argument.replace(name, "albert") for argument in gateway["command"]])
     assert settings.target == "serving:8500" and tuple(settings.model) == ("albert",)
@@ -51,10 +45,8 @@ def test_in_compose_the_gateway_waits_for_the_models():
 
 
 def test_behind_the_gateway_alone_the_server_does_not_batch():
-    component = yaml.safe_load((DEPLOY / "gateway" / "kustomization.yaml").read_text())
-    deployment = yaml.safe_load((DEPLOY / "kubernetes" / "deployment.yaml").read_text())
-    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    (patch,) = component["patches"]
+    arguments = read("kubernetes/deployment.yaml", "spec.template.spec.containers.0.args")
+    (patch,) = read("gateway/kustomization.yaml", "patches")
     test, *removed = yaml.safe_load(patch["patch"])
     place = int(test["path"].rpartition("/")[2])
     assert arguments[place] == test["value"] and [one["path"] for one in removed] == [test["path"]] * 2

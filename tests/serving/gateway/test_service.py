@@ -352,6 +352,8 @@ def test_stopping_answers_what_runs(held):
     with held() as one:
         stopping = threading.Thread(target=one.gateway.server.stop)
         stopping.start()
+        stopping.join(0.5)
+        assert stopping.is_alive()
         one.let_go()
         assert one.first.result().status_code == 200
         stopping.join(10)

@@ -126,6 +126,14 @@ kubernetes/deployment.yaml spec.template.spec.topologySpreadConstraints:
   - {<<: *spread, topologyKey: topology.kubernetes.io/zone}
 kserve.yaml apiVersion: serving.kserve.io/v1beta1
 kserve.yaml kind: InferenceService
+kubernetes/deployment.yaml spec.template.spec.securityContext.runAsNonRoot: true
+kubernetes/deployment.yaml spec.template.spec.securityContext.runAsUser: 1000
+kserve.yaml spec.predictor.securityContext.runAsNonRoot: true
+kserve.yaml spec.predictor.securityContext.runAsUser: 1000
+prometheus/service_monitor.yaml apiVersion: monitoring.coreos.com/v1
+prometheus/service_monitor.yaml kind: ServiceMonitor
+prometheus/alerts.yaml apiVersion: monitoring.coreos.com/v1
+prometheus/alerts.yaml kind: PrometheusRule
 kserve.yaml spec.predictor.model.modelFormat.name: tensorflow
 """
 
@@ -133,11 +141,6 @@ kserve.yaml spec.predictor.model.modelFormat.name: tensorflow
 @pytest.mark.parametrize("place, value", yaml.safe_load(SETTINGS).items())
 def test_a_setting_is_what_it_must_be(place, value):
     assert read(*place.split(" ")) == value
-
-
-def test_no_pod_runs_as_root():
-    for pod in (POD, PREDICTOR):
-        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
 
 
 def files_of(values):
@@ -318,7 +321,6 @@ def test_prometheus_looks_where_the_server_is():
     assert job["static_configs"][0]["targets"] == [f"serving:{REST}"]
     assert f'up{{job="{job["job_name"]}"}}' in ALERTS[0]["expr"]
     monitor = read("prometheus/service_monitor.yaml")
-    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "ServiceMonitor")
     assert monitor["spec"]["selector"]["matchLabels"].items() <= SERVICE["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in SERVICE["spec"]["ports"]}
@@ -355,9 +357,7 @@ def test_the_dashboard_asks_for_metrics_that_exist():
 
 
 def test_alerts_and_the_adapter_ask_for_metrics_that_exist():
-    alerts = read("prometheus/alerts.yaml")
-    assert (alerts["apiVersion"], alerts["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert len(alerts["spec"]["groups"]) == 1
+    assert len(read("prometheus/alerts.yaml", "spec.groups")) == 1
     assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS) >= 4
     for rule in ALERTS:
         check_metrics(rule["expr"])
