@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.inputs import batch_of_mask
@@ -71,17 +69,14 @@ def test_what_no_export_can_have_is_refused(serve, head, options, sentence):
         serve(head, **json.loads(options))
 
 
-@given(row=st.lists(st.integers(3, 9), min_size=1, max_size=8), own=st.integers(0, 3), added=st.integers(0, 4))
-def test_a_mask_is_read_rightly_behind_the_clients_padding_and_the_servers(row, own, added):
-    ids = np.array([[2, *row, *[0] * own, *[2] * added]])
-    mask = np.array([[1] * (1 + len(row)) + [0] * own + [1] * added])
-    # A longer row below it, so that no column is cut off.
-    full = np.full_like(ids, 5) - 3 * (np.arange(ids.size) == 0)
-    rows = batch_of_mask(*(tf.constant(np.concatenate(two)) for two in ((ids, full), (mask, full > 0), (full, full))))
-    size = 1 + len(row)
-    assert rows.mask.numpy()[0].tolist() == [1] * size + [0] * (own + added)
-    assert rows.lengths.numpy().tolist() == [size, ids.size]
-    assert rows.input_ids.numpy()[0, size:].sum() == 0 == rows.segment_ids.numpy()[0, size:].sum()
+def test_a_row_ends_at_its_masks_first_0_or_before_repetitions_of_its_first_id():
+    """Behind the client's padding and the server's; what a mask says behind its first 0 does not count."""
+    ids = np.array([[2, 7, 8, 0, 2, 2], [2, 7, 8, 2, 2, 2], [2, 7, 0, 9, 2, 2], [2, 5, 5, 5, 5, 5]])
+    mask, lengths = 1 * (ids > 0), [3, 3, 2, 6]
+    found = batch_of_mask(*map(tf.constant, (ids, mask, 0 * ids + 1)))
+    inside = 1 * (np.arange(6) < np.array(lengths)[:, None])
+    assert [values.numpy().tolist() for values in found] == [(ids * inside).tolist(), *[inside.tolist()] * 2]
+    assert found.lengths.numpy().tolist() == lengths
 
 
 def test_columns_that_no_row_needs_do_not_count(serve):
