@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.client import Client
+from serving.client import Client, ServingError
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -47,4 +47,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ServingError as error:
+        raise SystemExit(f"error: {error}") from None

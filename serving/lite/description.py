@@ -263,7 +263,8 @@ def read(folder: Path) -> tuple[Description, dict[str, bytes]]:
 
     Raises UserError for a missing, damaged or unknown description, and for a file whose SHA-256 is another.
     """
-    path = folder / FILE
+    if not (path := folder / FILE).exists():
+        raise UserError(f"no litert.json in '{folder}', so it is no LiteRT version; export one with --engine=litert")
     values = files.read_json(path)
     if not isinstance(values, dict):
         raise UserError(f"'{path}' is damaged: it holds no JSON object; export the model again")

@@ -92,7 +92,8 @@ class FolderFiles:
             if self._class.own_steps not in ("", self._kind):
                 logging.warning(
                     "'%s' holds a %s tokenizer, not its class's; it is followed, as in transformers 4, not 5",
-                    *(self.where, self._kind),
+                    self.where,
+                    self._kind,
                 )
             frames = [step for step in self.steps("post_processor") if step["type"] in other_files.FRAMES]
             if not frames and not self.by_class:
@@ -218,7 +219,8 @@ def folder_rules(folder: Path, tokenizer: Tokenizer) -> list[str]:
         logging.warning(
             "'%s' does not say whether %s takes in the blank before it (lstrip); it does here and in transformers 4,"
             " in version 5 it does not",
-            *(folder, mask),
+            folder,
+            mask,
         )
     rules = {
         "lowers_first": lowers_first,

@@ -31,7 +31,7 @@ def framing(
     for step in steps:
         if step["type"] in ("RobertaProcessing", "BertProcessing"):
             ends = {"cls": step["cls"][0], "sep": step["sep"][0]}
-            numbers = {name: number for name, number in (step["cls"], step["sep"])}
+            numbers = dict([step["cls"], step["sep"]])
             pair = pair_rules(2, 0) if step["type"] == "RobertaProcessing" else pair_rules(1, 1)
         elif step["type"] == "TemplateProcessing":
             ends, pair = _template(step, where, may_end_with_cls)
