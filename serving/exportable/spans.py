@@ -108,8 +108,9 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         self.note_counts(asked.row_lengths() + ids.row_lengths(), kept + ids.row_lengths(), unknown)
         rows, token, is_best = windows.padded()
         found = self._search(rows, token >= 0, is_best)
-        of_tokens = self._best_of_rows(tf.maximum(token, 0), windows.question, found, tf.size(context))
-        best = _with_texts(context, starts.values, ends.values, of_tokens)
+        places = tf.maximum(token, 0), starts.values, ends.values
+        of_rows = _with_texts(tf.gather(context, windows.question), *places, found)
+        best = self._best_of_rows(of_rows, windows.question, tf.size(context))
         present = _is_legal(best["scores"])
         best["scores"] = tf.where(present, best["scores"], NO_ANSWER)
         null_score = tf.math.unsorted_segment_min(found["null_score"], windows.question, tf.size(context))
@@ -140,23 +141,15 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
     def _no_answer(self, null_score: Tensor, scores: Tensor) -> Tensor:
         return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
 
-    def _best_of_rows(self, token: Tensor, row: Tensor, found: dict, count: Tensor) -> Tensors:
-        spans = {
-            "first": tf.gather(token, found["starts"], batch_dims=1),
-            "last": tf.gather(token, found["ends"], batch_dims=1),
-            "scores": found["scores"],
-        }
-        by_row = {name: _by_row(value, row, count) for name, value in spans.items()}
-        filled = tf.concat(
-            [by_row["scores"].to_tensor(IMPOSSIBLE), tf.fill([count, self.options.top_k], IMPOSSIBLE)], axis=1
-        )
-        scores, index = tf.math.top_k(filled, self.options.top_k)
-        padding = [[0, 0], [0, self.options.top_k]]
-        ends = {
-            name: tf.gather(tf.pad(by_row[name].to_tensor(), padding), index, batch_dims=1)
-            for name in ("first", "last")
-        }
-        return ends | {"scores": tf.maximum(scores, IMPOSSIBLE)}
+    def _best_of_rows(self, spans: Tensors, row: Tensor, count: Tensor) -> Tensors:
+        def filled(name: str, fill) -> Tensor:
+            found = _by_row(spans[name], row, count).to_tensor(fill)
+            return tf.concat([found, tf.fill([count, self.options.top_k], tf.cast(fill, found.dtype))], axis=1)
+
+        scores, index = tf.math.top_k(filled("scores", IMPOSSIBLE), self.options.top_k)
+        fills = {"answers": "", "starts": 0, "ends": 0}
+        best = {name: tf.gather(filled(name, fill), index, batch_dims=1) for name, fill in fills.items()}
+        return best | {"scores": tf.maximum(scores, IMPOSSIBLE)}
 
     def _chosen(self, several: dict, no_answer: Tensor, present: Tensor) -> Tensors:
         if self.null_threshold is not None:
@@ -222,18 +215,18 @@ def _by_row(values: Tensor, row: Tensor, count: Tensor) -> tf.RaggedTensor:
     return rows.merge_dims(1, 2)
 
 
-def _with_texts(context: Tensor, first: Tensor, last: Tensor, best: dict) -> Tensors:
+def _with_texts(contexts: Tensor, token: Tensor, first: Tensor, last: Tensor, found: dict) -> Tensors:
     # Gather needs a non-empty tensor, even for batches without context tokens.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
-    answers, starts, ends = _without_edges(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
-    present = _is_legal(best["scores"]) & (answers != "")
-    scores, order = tf.math.top_k(tf.where(present, best["scores"], IMPOSSIBLE), tf.shape(answers)[1])
-    found = {
+    tokens = (tf.gather(token, found[name], batch_dims=1) for name in ("starts", "ends"))
+    answers, starts, ends = _without_edges(contexts, *map(tf.gather, (first, last), tokens))
+    present = _is_legal(found["scores"]) & (answers != "")
+    return {
         "answers": tf.where(present, answers, ""),
         "ends": tf.where(present, ends, 0),
+        "scores": tf.where(present, found["scores"], IMPOSSIBLE),
         "starts": tf.where(present, starts, 0),
     }
-    return {name: tf.gather(values, order, batch_dims=1) for name, values in found.items()} | {"scores": scores}
 
 
 def _without_edges(texts: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:

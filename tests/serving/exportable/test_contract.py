@@ -29,7 +29,7 @@ ASKED = {
     "question": ["What is the capital of France?", "who sat?", "what?", "the", "what river runs " * 12],
     "context": [
         "Paris is the capital of France. " + "Two thousand cats sat in the Café (a fine one) of 2,000 mats. " * 3,
-        "the cat sat", "", "  What?  ", "a fine river runs in Paris " * 12
+        "the cat sat", "", " \t What  ?  \n the  cat   ", "a fine river runs in Paris " * 12
     ]
 }  # fmt: skip
 SINGLE, PAIR = {"text": FIRST}, {"first": FIRST, "second": SECOND}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from serving.exportable.samples import whole_words
-from serving.exportable.spans import _with_texts, _without_edges
+from serving.exportable.spans import _without_edges
 from tfrecords.answers.spans import edges
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -27,14 +27,6 @@ def test_white_space_at_an_answers_ends_goes_as_strip_takes_it(text):
         value.numpy()[0, 0] for value in _without_edges(*map(tf.constant, ([f"x{text}y"], [[1]], [[1 + len(text)]])))
     )
     assert answer.decode() == text.strip(edges()) == f"x{text}y"[start:end]
-
-
-def test_an_answer_of_white_space_alone_is_none():
-    best = {"first": tf.constant([[1, 0]]), "last": tf.constant([[1, 0]]), "scores": tf.constant([[-1.0, -2.0]])}
-    found = _with_texts(tf.constant(["ab  "]), tf.constant([0, 2]), tf.constant([3, 4]), best)
-    assert found["answers"].numpy().tolist() == [[b"ab", b""]]
-    assert found["starts"].numpy().tolist() == [[0, 0]] and found["ends"].numpy().tolist() == [[2, 0]]
-    assert found["scores"].numpy()[0].tolist() == [-2.0, np.float32(-1e30)]
 
 
 def test_terms_are_the_pieces_that_weigh_something(serve, tokenizer):
