@@ -104,7 +104,9 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     values = _config_json(model, config, family)
     _check_activation(model, family, directory)
     prefix = "" if isinstance(model, AlbertEncoder) else family.prefix
-    is_of_texts = isinstance(model, (AlbertClassifier, AlbertRegressor))
+    # With a pooler of its own the head is for single texts alone.
+    choices = () if "pooler" in family.of_texts else (AlbertMultipleChoice,)
+    is_of_texts = isinstance(model, (AlbertClassifier, AlbertRegressor, *choices))
     sources = _sources(family, config, prefix, family.of_texts if is_of_texts else {})
     tensors = extract(model, sources)
     if family.needs_projection and not config.is_projected:

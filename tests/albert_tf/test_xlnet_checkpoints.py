@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file, save_file
 
-from albert_tf import AlbertEncoder, AlbertSpanPredictor, XlnetPretrainer
+from albert_tf import AlbertEncoder, AlbertMultipleChoice, AlbertSpanPredictor, XlnetPretrainer
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from albert_tf.checkpoints.official import read_tensors, write_tensors
 from albert_tf.checkpoints.variables import named_variables
@@ -39,6 +39,11 @@ def test_both_forms_have_xlnets_shapes_and_tied_biases_are_every_layers(tmp_path
     tensors, values = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
     assert tensors["layer.0.rel_attn.o"].shape == (16, 4, 4)
     assert values["clamp_len"] == 5 and values["model_type"] == "xlnet"
+
+
+def test_choices_are_scored_by_the_layer_that_transformers_reads(tmp_path):
+    save_huggingface(AlbertMultipleChoice(CONFIG), tmp_path)
+    assert {"logits_proj.weight", "sequence_summary.summary.weight"} < {*load_file(tmp_path / "model.safetensors")}
 
 
 def test_a_tied_head_may_be_in_the_file_and_another_may_not(tmp_path):
