@@ -44,6 +44,7 @@ def read_modules(fetch: Fetch) -> list[dict[str, Any]]:
     if [module_kind(module) for module in modules] != ["Router"]:
         return modules
     place = f"{modules[0]['path']}/".removeprefix("/")
+    inside(Path(), place, path)
     values = read_object(path := fetch(place + ROUTER))
     try:
         parameters = {"route_mappings": {}, **values["parameters"]}
