@@ -92,12 +92,12 @@ READ = {
 
 
 def read_modules(folder: Path) -> list[dict[str, Any]]:
-    """Returns a folder's modules, the transformer first; [] if another library wrote the folder."""
+    """Returns a folder's modules with their `place`, the transformer first; [] if another library wrote the folder."""
     path = folder / MODULES
     modules = hub.read_modules(folder.joinpath) if path.is_file() else []
     if modules and hub.module_kind(modules[0]) not in ("Transformer", "MLMTransformer"):
         raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
-    return modules
+    return [module | {"place": files.inside(folder, module["path"], path)} for module in modules]
 
 
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def make_embedder(
     model: AlbertEncoder | AlbertPretrainer, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
     """Builds an embedder from the model and further modules; removes what it followed from `task`."""
-    inside = files.inside(folder, modules[0].get("path"), folder / MODULES)
-    said = next((files.read_object(path) for name in TRANSFORMER_FILES if (path := inside / name).is_file()), {})
+    places = (modules[0]["place"] / name for name in TRANSFORMER_FILES)
+    said = next((files.read_object(path) for path in places if path.is_file()), {})
     gives_words = hub.module_kind(modules[0]) == "MLMTransformer" or said.get("transformer_task") == "fill-mask"
     is_named_sparse = files.read_object(folder / _SETTINGS).get("model_type") == "SparseEncoder"
     behind = [module for module in modules[1:] if module.get("route") != "query"]
@@ -162,7 +162,7 @@ def make_embedder(
     encoder, pooling, normalize = encoder_of(model), "", False
     projections, tensors, width = list[dict[str, Any]](), list[list[Any]](), 0
     for module in behind:
-        kind, path = hub.module_kind(module), files.inside(folder, module.get("path"), folder / MODULES)
+        kind, path = hub.module_kind(module), module["place"]
         known = kind in ("Dropout", "Normalize") or (kind == "Pooling" and not pooling) or (kind == "Dense" and pooling)
         if not known or (normalize and kind != "Normalize"):
             after = "one Pooling, then Dense, then Normalize"
@@ -204,7 +204,7 @@ def make_embedder(
 def _make_sparse(
     model: AlbertEncoder | AlbertPretrainer, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSparseEmbedder:
-    inside, path, *tables = (files.inside(folder, module.get("path"), folder / MODULES) for module in modules)
+    inside, path, *tables = (module["place"] for module in modules)
     path /= "config.json"
     values = _read("SpladePooling", path)
     pooling, activation = values.get("pooling_strategy", "max"), values.get("activation_function", "relu")

@@ -9,7 +9,6 @@ from absl import logging
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.huggingface import class_names
 from albert_tf.checkpoints.sentence_folders import (
-    MODULES,
     is_of_sentence_transformers,
     make_embedder,
     read_modules,
@@ -166,7 +165,7 @@ def _from_disk(
 ) -> Loaded:
     folder = path if path.is_dir() else path.parent
     modules = read_modules(folder)
-    inside = files.inside(folder, modules[0].get("path"), folder / MODULES) if modules else folder
+    inside = modules[0]["place"] if modules else folder
     model = formats.load(inside if modules and path.is_dir() else path)
     model = _at_depth(model, depth)
     said: dict[str, Any] = {}

@@ -202,6 +202,7 @@ ROUTERS = table(r"""
     {"router_config.json": {"structure": {"query": ["", "document_1_SpladePooling"], "document": [""]}}} | of Routers, those
     {"router_config.json": {"types": []}} | of Routers, those alone are read
     {"router_config.json": "[]"} | holds no JSON object
+    {"modules.json": [{"path": "../x", "type": "models.Router"}]} | is no place in its folder
     {"query_0_SparseStaticEmbedding/config.json": {"path": "idf.json"}} | key 'path' is not known of a SparseStaticEmb
     {"query_0_SparseStaticEmbedding/tokenizer_config.json": {"do_lower_case": false}} | must have the tokenizer of
     {"document_1_SpladePooling/config.json": {"pooling_strategy": "min"}} | pooling_strategy 'min' with

@@ -19,7 +19,6 @@ _FILES = (".keras", ".safetensors", ".bin", ".json", ".h5", ".index", ".txt", ".
 MODULES = "modules.json"
 # The routes of a module that is a Router.
 ROUTER = "router_config.json"
-_ROUTES: dict[str, tuple] = {"default_route": ("document",), "route_mappings": ({}, None)}
 _TIMEOUT_S = 30
 _LOGIN = "hf auth login, or set HF_TOKEN"
 # Every repository of the hub has this file: a cache without it lacks other files, too.
@@ -44,18 +43,19 @@ def read_modules(fetch: Fetch) -> list[dict[str, Any]]:
     if [module_kind(module) for module in modules] != ["Router"]:
         return modules
     place = f"{modules[0]['path']}/".removeprefix("/")
+    inside(Path(), place, path)
     values = read_object(path := fetch(place + ROUTER))
     try:
-        parameters = {"route_mappings": {}, **values["parameters"]}
+        types, routes, said = (values[name] for name in ("types", "structure", "parameters"))
         routed = [
-            {"path": f"{place}{name}".rstrip("/"), "type": values["types"][name], "route": route}
+            {"path": f"{place}{name}".rstrip("/"), "type": types[name], "route": route}
             for route in ("document", "query")
-            for name in values["structure"][route]
+            for name in routes[route]
         ]
         is_known = [module_kind(one) for one in routed if one["route"] == "query"] == ["SparseStaticEmbedding"]
-        is_known &= len(values["structure"]) == 2 and parameters.keys() <= {*_ROUTES, "allow_empty_key"}
-        is_known &= all(parameters.get(name) in allowed for name, allowed in _ROUTES.items())
-    except (KeyError, TypeError):
+        is_known &= len(routes) == 2 and said.keys() <= {"default_route", "allow_empty_key", "route_mappings"}
+        is_known &= said["default_route"] == "document" and not said.get("route_mappings")
+    except (KeyError, TypeError, AttributeError):
         is_known = False
     if not is_known:
         raise UserError(
