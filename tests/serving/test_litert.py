@@ -307,8 +307,9 @@ def test_a_description_is_read_as_it_was_written(version, tmp_path):
 def test_ids_that_the_tokenizer_lacks_are_no_words(make_model, tokenizer, tmp_path):
     model = make_model("words alone", vocab_size=tokenizer.vocab_size + 7)
     bias = model.masked_lm_head.output_bias
-    bias.assign(np.where(np.arange(bias.shape[0]) < tokenizer.vocab_size, bias, 99.0))
+    bias.assign(np.where(np.arange(bias.shape[0]) < tokenizer.vocab_size, bias, 9.0))
     version = write_export(tmp_path, model, tokenizer, None, inputs="text", engine="litert")
-    assert description.read(version)[0].outputs["logits"].shape == (-1, -1, tokenizer.vocab_size)
+    assert description.read(version)[0].outputs["logits"].shape == (-1, -1, tokenizer.vocab_size + 7)
     ((words,),) = [answer for answer in albert_tf.load(tmp_path).predict(["the [MASK] of"])]
     assert len(words) == 5 and all(word in tokenizer.pieces and share > 0 for word, share in words)
+    assert sum(share for _, share in words) < 0.1
