@@ -42,7 +42,10 @@ def test_gold_sentences_of_other_projects(shared):
     assert tokenizer.encode("This is a test") == [48, 25, 21, 1289]
     fox = [14, 2231, 886, 2385, 17659, 84, 14, 16792, 1952, 9]
     assert tokenizer.encode("The quick brown fox jumps over the lazy dog.") == fox
-    assert [tokenizer.id_to_piece(i) for i in tokenizer.encode("in 1999, he")] == ["▁in", "▁1999", ",", "▁he"]
+    text = "In  2010, and ５, 19,"
+    ids, _, offsets = tokenizer.encode_with_offsets([text])
+    assert [tokenizer.id_to_piece(one) for one in ids] == ["▁in", "▁2010", ",", "▁and", "▁5", ",", "▁19", ","]
+    assert [text[begin:end].strip() for begin, end in offsets] == ["In", "2010", ",", "and", "５", ",", "19", ","]
     assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4]
 
 
