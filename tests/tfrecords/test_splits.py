@@ -9,16 +9,10 @@ import pytest
 
 from tests.tfrecords.batches import features_of
 from tests.tfrecords.conftest import build_text
-from tfrecords.tokenizers.loading import load_tokenizer
+from tests.tfrecords.tokenizers.twins import wordpiece
 
 WORDS = [f"w{number}" for number in range(300)]
-
-
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory):
-    path = tmp_path_factory.mktemp("numbers") / "vocab.txt"
-    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "é", "."]) + "\n")
-    return load_tokenizer(path)
+NUMBERS = wordpiece(*WORDS, "é", ".")
 
 
 def documents(count=40):
@@ -66,11 +60,11 @@ def build(folder, contents, tokenizer, **settings):
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_how_documents_lie_in_files_decides_nothing(numbers, tmp_path, settings):
+def test_how_documents_lie_in_files_decides_nothing(tmp_path, settings):
     texts = documents()
     first = None
     for name, layout in LAYOUTS.items():
-        made = build(tmp_path / name.replace(" ", "_"), layout(texts), numbers, **SETTINGS[settings])["splits"]
+        made = build(tmp_path / name.replace(" ", "_"), layout(texts), NUMBERS, **SETTINGS[settings])["splits"]
         first = first or made
         for split in ("train", "eval"):
             assert made[split]["documents"] == first[split]["documents"] > 3, name
@@ -79,17 +73,17 @@ def test_how_documents_lie_in_files_decides_nothing(numbers, tmp_path, settings)
                 assert made[split]["files"][0]["sha256"] == first[split]["files"][0]["sha256"], name
     everything = {f"{number}{name}": data for number, layout in enumerate(LAYOUTS.values())
                   for name, data in layout(texts).items()}  # fmt: skip
-    both = build(tmp_path / "all", everything, numbers, **SETTINGS[settings])["splits"]
+    both = build(tmp_path / "all", everything, NUMBERS, **SETTINGS[settings])["splits"]
     for split in ("train", "eval"):
         assert both[split]["documents"] == len(LAYOUTS) * first[split]["documents"]
 
 
-def test_train_and_eval_documents_are_apart(numbers, tmp_path):
+def test_train_and_eval_documents_are_apart(tmp_path):
     text = "\n\n".join(f"{word}\n{word}" for word in WORDS)
-    splits = build(tmp_path, {"a.txt": text}, numbers, masking="dynamic")["splits"]
+    splits = build(tmp_path, {"a.txt": text}, NUMBERS, masking="dynamic")["splits"]
     train, held_out = (
         {number for row in features_of(tmp_path / "data" / split["files"][0]["name"]) for number in row["input_ids"]}
         for split in splits.values()
     )
-    assert train & held_out == {numbers.cls_id, numbers.sep_id}
+    assert train & held_out == {NUMBERS.cls_id, NUMBERS.sep_id}
     assert len(train | held_out) == len(WORDS) + 2
