@@ -55,7 +55,8 @@ WRONG = r"""
 | {QUESTION}, {QUESTION} | => qas\[1\] repeats question id 'q'
 | {QUESTION, "is_impossible": true} | => is_impossible and has answers
 { => not JSON
-\xff\xff => is not JSON
+{"data": "le caf\xe9 \xe9tait ferm\xe9"} => is not JSON in UTF-8: it is .*iconv -f cp1252
+\xff\xfe{\0"\0 => is not JSON in UTF-8: it is .*UTF-16 text
 \x1f\x8bxx => cannot read
 """
 
@@ -151,15 +152,10 @@ def test_each_token_of_the_passage_may_start_an_answer_in_one_window_and_in_one_
 def test_what_cannot_be_framed(tokenizer):
     with refused("give 8 at least"):
         make_rows([example("Rome")], tokenizer, 7, training=False)
-    for start, message in (
-        (None, "question 'x' has no answer_start"),
-        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix the file"),
-        (-1, "answer_start -1 points at"),
-    ):
-        wrong = [SquadExample("x", "?", CONTEXT, (GoldAnswer("Rome", start),))]
-        with refused(message):
-            make_rows(wrong, tokenizer, 32, training=True)
-        assert not make_rows(wrong, tokenizer, 32, training=False).values
+    wrong = [SquadExample("x", "?", CONTEXT, (GoldAnswer("Rome", 3),))]
+    with refused("question 'x': answer_start 3 points at 'e wa', not at 'Rome'; fix the file"):
+        make_rows(wrong, tokenizer, 32, training=True)
+    assert not make_rows(wrong, tokenizer, 32, training=False).values
 
 
 @pytest.mark.slow
