@@ -186,4 +186,4 @@ def draw(seed, folder):
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return tokenizer, texts(rng)
+    return tokenizer, [*texts(rng), "  a", "a  b ", "a\n", "2,a"]
