@@ -65,7 +65,8 @@ def compare(seed, folder):
 
 def test_drawn_folders_are_read_as_the_library_reads_them_in_python_and_graph(tmp_path):
     read = 0
-    for seed in range(40):
+    # In the last two, a blank at the end of a text is a token.
+    for seed in (*range(40), 74, 106):
         (tmp_path / str(seed)).mkdir()
         read += compare(seed, tmp_path / str(seed))
     assert read >= 12
