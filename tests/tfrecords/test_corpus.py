@@ -45,12 +45,6 @@ def test_a_line_is_a_document(tmp_path):
         assert list(corpus.read_texts(chunk, "text", line_documents=True)) == [b"One. Two.", b"three", b"four"]
 
 
-def test_files_of_several_globs_come_once_and_sorted(tmp_path):
-    for name in ("b.txt", "a.txt"):
-        (tmp_path / name).write_text(name)
-    assert read(f"{tmp_path}/*.txt, {tmp_path}/a*") == [["a.txt"], ["b.txt"]]
-
-
 @pytest.mark.parametrize(
     "name, content, message",
     [

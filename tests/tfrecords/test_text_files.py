@@ -7,11 +7,10 @@ import pytest
 
 from serving.score import rows
 from tests.refusals import refused
+from tests.tfrecords.conftest import build_text
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base.text_files import JSON_LINES, kind_of
-from tfrecords.building.builder import build
-from tfrecords.building.settings import BuildSettings
 from tfrecords.corpus import documents as corpus
-from tfrecords.tokenizers.loading import load_tokenizer
 
 TEXTS = ["One. Two.", "Three."]
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
@@ -98,21 +97,9 @@ def test_other_encodings_are_called_what_they_are_also_behind_ascii(tmp_path, en
 
 
 def test_damaged_bytes_are_counted(tmp_path, caplog, capsys):
-    path = tmp_path / "book.txt"
-    path.write_bytes(("A line of text.\nAnother line.\n\n" * 300).encode() + b"A caf\xe9 on the br\xfccke.\nYes.\n")
-    assert list(corpus.read_documents(str(path)))[-1] == ["A caf\ufffd on the br\ufffdcke.", "Yes."]
+    content = ("A line of text.\nAnother line.\n\n" * 300).encode() + b"A caf\xe9 on the br\xfccke.\nYes.\n"
+    (tmp_path / "book.txt").write_bytes(content)
+    assert list(corpus.read_documents(f"{tmp_path}/book.txt"))[-1] == ["A caf\ufffd on the br\ufffdcke.", "Yes."]
     assert "book.txt': 2 bytes are not UTF-8, each became U+FFFD" in caplog.text
-    vocabulary = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.", "line"])
-    # A byte-order mark before a vocabulary is no part of its first piece.
-    (tmp_path / "vocab.txt").write_text(vocabulary, "utf-8-sig")
-    tokenizer = load_tokenizer(tmp_path / "vocab.txt")
-    assert tokenizer.pad_id == 0 and tokenizer.encode("line") == [31 + 1]
-    build(
-        str(path),
-        tmp_path / "data",
-        tokenizer,
-        BuildSettings(max_seq_length=32, held_out_fraction=0),
-        workers=1,
-        overwrite=False,
-    )
+    build_text(tmp_path, content, wordpiece("line", "text", "."), max_seq_length=32, held_out_fraction=0)
     assert "warning: corpus file" in capsys.readouterr().out

@@ -8,24 +8,19 @@ from hypothesis import strategies as st
 from albert_tf.tasks.metrics import METRICS, accuracy, f1, macro_f1, matthews, mean_squared_error, pearson, spearman
 from albert_tf.tasks.tagging import entities, entity_f1
 
-BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
 
-
-@given(BINARY)
-def test_binary_figures_from_the_four_counts(pairs):
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40))
+def test_figures_of_classes_from_their_counts(pairs):
     predictions, labels = np.array(pairs).T
-    tp, fp, fn, tn = (sum(pair == case for pair in pairs) for case in ((1, 1), (1, 0), (0, 1), (0, 0)))
-    assert accuracy(predictions, labels) == pytest.approx((tp + tn) / len(pairs))
-    assert f1(predictions, labels) == pytest.approx(2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0)
-    norm = np.sqrt(float((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)))
-    assert matthews(predictions, labels) == pytest.approx((tp * tn - fp * fn) / norm if norm else 0, abs=1e-12)
-
-
-def test_matthews_of_three_classes_is_the_correlation_of_one_hot_columns():
-    labels, predictions = np.random.default_rng(0).integers(0, 3, (2, 50))
-    one, other = (column - column.mean(0) for column in (np.eye(3)[labels], np.eye(3)[predictions]))
-    expected = (one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum())
-    assert matthews(predictions, labels) == pytest.approx(expected)
+    size, right = len(pairs), sum(one == other for one, other in pairs)
+    given, there = (np.bincount(column, minlength=3) for column in (predictions, labels))
+    assert accuracy(predictions, labels) == pytest.approx(right / size)
+    counted = given[1] + there[1]
+    assert f1(predictions, labels) == pytest.approx(2 * pairs.count((1, 1)) / counted if counted else 0)
+    # Gorodkin 2004, of any number of classes.
+    norm = np.sqrt(float((size**2 - given @ given) * (size**2 - there @ there)))
+    expected = (right * size - given @ there) / norm if norm else 0
+    assert matthews(predictions, labels) == pytest.approx(expected, abs=1e-12)
 
 
 def test_correlations():

@@ -7,6 +7,8 @@ import numpy as np
 from albert_tf.training.finetuning import Finetuning
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.preparation import prepare
+from tests.albert_tf.tiny import small
+from tests.tfrecords.tokenizers.twins import wordpiece
 
 WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
 
@@ -28,6 +30,19 @@ def write_pairs(folder, rows=40):
     texts = [f"{number // 2}\t{WORDS[number % 4]} {number // 2}" for number in range(rows)]
     for split, part in (("train", texts[:-8]), ("dev", texts[-8:])):
         (folder / f"{split}.tsv").write_text("anchor\tpositive\n" + "\n".join(part) + "\n")
+
+
+WORDS_OF_TABLES = wordpiece("good", "bad", "so")
+CONFIG_OF_TABLES = small(
+    vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16, initializer_range=0.4
+)
+
+
+def write_start(folder):
+    """Writes a configuration of a model and a vocabulary of three words; returns them as settings."""
+    CONFIG_OF_TABLES.to_json(folder / "config.json")
+    (folder / "vocab.txt").write_bytes(WORDS_OF_TABLES.vocabulary)
+    return {"config": str(folder / "config.json"), "tokenizer": str(folder / "vocab.txt"), "max_seq_length": 16}
 
 
 def write_other_task(folder, name):

@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose
 
 from albert_tf import (
     AlbertClassifier,
-    AlbertConfig,
     AlbertMultipleChoice,
     AlbertPretrainer,
     AlbertRegressor,
@@ -25,18 +24,15 @@ from albert_tf.models.text_student import TextStudent
 from albert_tf.training.distillation import distil
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import make_steps
+from tests.albert_tf.tiny import small
 
-SIZES = {
-    "vocab_size": 40, "embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 24, "initializer_range": 0.2
-}  # fmt: skip
 # Without dropout, whose masks depend on the shape of a part.
 PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-CONFIG = AlbertConfig(max_position_embeddings=32, **SIZES, **PLAIN)
+CONFIG = small(num_hidden_layers=1, initializer_range=0.2, **PLAIN)
 # What leaves early has a layer to leave at.
 DEEP = CONFIG.replace(num_hidden_layers=2)
 HALTING = DEEP.replace(halting="act", ponder_cost=0.5, gate_init=0.5)
-RELATIVE = AlbertConfig.named("albert_xlnet_base").replace(**SIZES, **PLAIN)
+RELATIVE = CONFIG.replace(position_type="relative", type_vocab_size=4)
 ROWS, LENGTH = 8, 10
 RANDOM = np.random.default_rng(0)
 LENGTHS = np.array([2, 3, 5, 4, 9, 10, 3, 10])

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.testing import assert_allclose
+from scipy.special import expit, logit
 
 import albert_tf
 from albert_tf import run_evaluation
@@ -15,9 +15,10 @@ from albert_tf.training import finetuning
 from albert_tf.training.calibration import by_confidence, calibration_error, fitted, temperature_of, thresholds_of
 from albert_tf.training.finetuning import finetune
 from serving.export import ExportSettings, export
+from serving.exportable import ExportOptions, make_exportable
 from serving.lite import LiteModel
 from serving.lite.signatures import signatures_of
-from tests.albert_tf.tiny import small
+from tests.albert_tf.training.classes import write_start
 from tests.albert_tf.training.trainers import table
 from tfrecords.answers.numbers import softmax
 from tfrecords.base import files
@@ -80,7 +81,7 @@ def test_thresholds_raise_f1_on_other_rows_or_stay_at_a_half():
 
     def rows(offset):
         logits = random.normal(0, 2, (2000, 3))
-        return 1 / (1 + np.exp(-logits - offset)), (random.random((2000, 3)) < 1 / (1 + np.exp(-logits))).astype(float)
+        return expit(logits + offset), (random.random((2000, 3)) < expit(logits)).astype(float)
 
     found = thresholds_of(*rows(np.array([-3, 0, 3])))
     assert found[0] < 0.4 and found[2] > 0.6
@@ -93,7 +94,6 @@ def test_thresholds_raise_f1_on_other_rows_or_stay_at_a_half():
     assert thresholds_of(*(np.repeat(one[::2], 2, axis=0) for one in (shares, labels))) == [0.8]
 
 
-PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad so".replace(" ", "\n")
 KINDS = {
     "classification": ["n", "y"] * 10,
     "multilabel": ['["n"]', '["n", "y"]', '["y"]', "[]"] * 5,
@@ -108,14 +108,10 @@ def finetuned(tmp_path, monkeypatch):
     def make(name, kind="classification", **settings):
         rows = [f"so {'good' if n % 2 else 'bad'} so{' so' * (n // 2 if kind != 'tagging' else 0)}" for n in range(20)]
         write_table(tmp_path / f"{kind}.csv", ("Satz", "Klasse"), zip(rows, KINDS[kind]))
-        (tmp_path / "vocab.txt").write_text(PIECES)
-        config = small(vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16)
-        config.to_json(tmp_path / "config.json")
         given = FinetuningSettings(
             data_file=str(tmp_path / f"{kind}.csv"), dev_fraction=0.4, output_dir=str(tmp_path / name), task=kind,
-            config=str(tmp_path / "config.json"), tokenizer=str(tmp_path / "vocab.txt"), max_seq_length=16,
             learning_rate=0.05, train_batch_size=6, num_train_steps=2, text_column="Satz", label_column="Klasse",
-            **settings
+            **write_start(tmp_path), **settings
         )  # fmt: skip
         return finetune(given)
 
@@ -156,24 +152,16 @@ def test_every_road_gives_the_calibrated_probabilities(finetuned, tmp_path, monk
     assert kept == {name: (run / name).read_bytes() for name in kept}
 
 
-@pytest.mark.slow
-def test_a_saved_model_gives_the_calibrated_probabilities(finetuned, tmp_path, monkeypatch):
-    monkeypatch.setattr(finetuning, "fitted", lambda answered: {"temperature": 3.0, "ece_before": 0.3, "ece": 0.1})
-    run, texts = finetuned("run", early_exit=True), ["so good", "bad so"]
-    version = export(ExportSettings(str(run), str(tmp_path / "out"), inputs="text", warm_up_lengths=""))
-    signatures, expected = tf.saved_model.load(str(version)).signatures, shares_of(albert_tf.load(run).predict(texts))
-    assert_allclose(signatures["serving_default"](text=tf.constant(texts))["probabilities"], expected, atol=1e-5)
-    never = {"text": tf.constant(texts), "threshold": tf.constant([1.1, 1.1])}
-    assert_allclose(signatures["early_exit"](**never)["probabilities"], expected, atol=1e-5)
-
-
 def test_a_model_of_several_labels_has_a_threshold_for_each_on_every_road(finetuned, tmp_path, monkeypatch):
     monkeypatch.setattr(finetuning, "thresholds_of", lambda shares, labels: [0.01, 0.99])
     run = finetuned("run", "multilabel")
     loaded = albert_tf.load(run)
     assert loaded.task["threshold"] == [0.01, 0.99]
     assert [one["labels"] for one in loaded.predict(["so good", "bad"])] == [["n"]] * 2
-    assert {row["prediction"] for row in table(run / "held_out.csv")} == {'["n"]'}
+    rows = table(run / "held_out.csv")
+    assert {row["prediction"] for row in rows} == {'["n"]'}
+    logits = [[float(row[f"logit:{name}"]) for name in "ny"] for row in table(run / "predictions" / "dev.tsv", "\t")]
+    assert_allclose(shares_of(loaded.predict([row["text"] for row in rows])), expit(logits), atol=1e-5)
     run_evaluation.main(
         run_evaluation.EvaluationSettings(model=str(run), data_file=str(run / "held_out.csv"), output_dir=f"{run}/out")
     )
@@ -182,6 +170,12 @@ def test_a_model_of_several_labels_has_a_threshold_for_each_on_every_road(finetu
     assert [one["labels"] for one in lite.predict(["so good", "bad"])] == [["n"]] * 2
     given = {"text": np.array([b"so good"], object)}
     assert signatures_of(lite)["serving_default"].call(given, lambda: None)["labels"].tolist() == [[b"n", b""]]
+    # A SavedModel's; without a task, even odds decide.
+    for task, labels in ((loaded.task, [b"n", b""]), ({}, [b"", b"y"])):
+        exportable = make_exportable(loaded.model, ExportOptions(16, task=task))
+        exported = exportable.outputs(logit([[0.4, 0.75]]).astype("float32"), None)
+        assert_allclose(exported["probabilities"], [[0.4, 0.75]], rtol=1e-6)
+        assert exported["labels"].numpy().tolist() == [labels] and exported["label"].numpy() == [b"y"]
 
 
 def test_words_are_calibrated_and_kept_with_their_tags(finetuned):

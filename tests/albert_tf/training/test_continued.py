@@ -1,4 +1,7 @@
-"""Training that goes on from weights of any format, with the heads that they have."""
+"""Training that goes on from weights of any format, with the heads that they have, and with another vocabulary.
+
+Pieces in common keep their rows, new ones begin as means.
+"""
 
 import dataclasses
 import re
@@ -9,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from albert_tf import AlbertConfig
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import formats, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading.load import convert, load
 from albert_tf.training import pretraining
@@ -18,9 +21,14 @@ from albert_tf.training.loop.devices import Devices
 from albert_tf.training.start import load_pretraining_start
 from tests.albert_tf.tiny import values_of
 from tests.albert_tf.training.classes import begun
+from tests.albert_tf.training.trainers import pretrain
 from tests.refusals import refused
+from tests.tfrecords.conftest import build_text
+from tfrecords.tokenizers.vocabularies.adding import add_words
 
 pytestmark = pytest.mark.usefixtures("eagerly")
+WORDS = ["hepatitis", "nephrology"]
+BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +112,58 @@ def test_rows_longer_than_the_weights_take_name_the_command_that_helps(tiny_sett
     convert(flags["input"], output, flags["to"], count=int(flags["max_positions"]))
     start = load_pretraining_start(str(output.parent), config, records, length=64)
     assert start.config.max_seq_length == 64 and start.tokenizer.sha256 == records.sha256
+
+
+@pytest.fixture(scope="module")
+def larger(settings, tiny_run, topics, tmp_path_factory):
+    """The same on records of a larger vocabulary than the run's."""
+    folder, tokenizer = tmp_path_factory.mktemp("larger"), add_words(load(tiny_run).tokenizer, WORDS)
+    build_text(folder, topics.read_text()[:60_000], tokenizer, max_seq_length=32, split_sentences=True)
+    return dataclasses.replace(settings, tokenizer=f"{folder}/data", train_data=f"{folder}/data")
+
+
+def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(larger, tiny_run, tmp_path, capsys):
+    folder = pretrain(larger, tmp_path / "run")
+    said = "Vocabulary: 500 pieces kept, 2 new from the mean of their former pieces, 0 dropped"
+    assert said in capsys.readouterr().out.splitlines()
+    pretrain(larger, folder)
+    assert "trained already" in capsys.readouterr().out
+    loaded = load(folder)
+    before, after = values_of(load(tiny_run).model), values_of(load_keras(folder / "last.keras"))
+    assert (
+        loaded.tokenizer.vocab_size == loaded.model.encoder.config.vocab_size == 502 and before.keys() == after.keys()
+    )
+    for name, value in after.items():
+        assert_array_equal(value[:500] if name in BY_PIECE else value, before[name], err_msg=name)
+    former = load(tiny_run).tokenizer
+    for number, word in enumerate(WORDS, 500):
+        for name in BY_PIECE:
+            mean = before[name][former.encode(word)].mean(axis=0)
+            np.testing.assert_allclose(after[name][number], mean, rtol=1e-5, atol=1e-8)
+
+
+def test_the_former_tokenizer_must_be_known(larger, tiny_run, tmp_path):
+    save_official(load(tiny_run).model, tmp_path / "official")
+    larger = dataclasses.replace(larger, init_from=str(tmp_path / "official"), output_dir=str(tmp_path / "run"))
+
+    with refused("nobody knows which pieces its rows are of; put the tokenizer"):
+        pretraining.Pretraining(larger, Devices(), 0.0)
+    load(tiny_run).tokenizer.save(tmp_path / "official")
+    model = pretraining.Pretraining(larger, Devices(), 0.0).new_model()
+    assert model.encoder.config.vocab_size == 502 and model.encoder.embeddings.word_embeddings.shape[0] == 502
+
+
+def test_another_vocabulary_must_be_asked_for_and_be_that_of_the_records(larger, tiny_run, tmp_path):
+    for tokenizer, said in (
+        ("", r"another vocabulary than '.*' was trained with \(502 pieces, not 500\); .* or add --tokenizer=FOLDER"),
+        (str(tiny_run), r"is not the tokenizer that the records were made with \(500 pieces, not 502\)"),
+    ):
+        with refused(said):
+            pretrain(larger, tmp_path / "run", tokenizer=tokenizer)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_weights_own_tokenizer_changes_nothing(tiny_run):
+    own = load(tiny_run).tokenizer
+    start = load_pretraining_start(str(tiny_run), "", own, tokenizer=str(tiny_run))
+    assert (start.vocabulary, start.config.vocab_size) == ("", 500)

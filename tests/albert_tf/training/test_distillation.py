@@ -24,8 +24,8 @@ from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, load_teacher
 from tests.albert_tf.tiny import small
 from tests.refusals import changed, refused
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTH = 10
 NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -112,15 +112,11 @@ def test_every_kind_of_answer_can_be_taught(kind):
     assert wanted > 0.001 and float(student.compute_loss(x, y, given)) == pytest.approx(wanted, rel=1e-3)
 
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
-
-
-def tokenizer_of(*pieces):
-    return WordPieceTokenizer("\n".join(pieces).encode())
+LETTERS = "abcdefghijklmno"
 
 
 def test_a_teacher_must_answer_what_the_student_does(tmp_path, monkeypatch):
-    teacher, student, own, abc = classifier(TEACHER), classifier(), tokenizer_of(*PIECES), ("a", "b", "c")
+    teacher, student, own, abc = classifier(TEACHER), classifier(), wordpiece(*LETTERS), ("a", "b", "c")
     save_keras(teacher, tmp_path / "model.keras")
     with refused("has another tokenizer"):
         load_teacher(tmp_path, student, own, 16, None)
@@ -130,8 +126,8 @@ def test_a_teacher_must_answer_what_the_student_does(tmp_path, monkeypatch):
     assert load_teacher(tmp_path, student, own, 16, abc).count_params() == teacher.count_params()
     kinds = "is AlbertClassifier with 3 outputs, the student AlbertClassifier with 2"
     for said, changes in {
-        "has another tokenizer": {"tokenizer": tokenizer_of(*PIECES[:-1], "z")},
-        "not one that the student's was cut from": {"tokenizer": tokenizer_of(*PIECES, "z")},
+        "has another tokenizer": {"tokenizer": wordpiece(*LETTERS[:-1], "z")},
+        "not one that the student's was cut from": {"tokenizer": wordpiece(*LETTERS, "z")},
         "=17 is more than the 16 tokens": {"length": 17},
         kinds: {"student": classifier(classes=2)},
         "has the labels .*'b', 'c'.*, the student .*'c', 'b'": {"labels": ("a", "c", "b")},
@@ -143,9 +139,9 @@ def test_a_teacher_must_answer_what_the_student_does(tmp_path, monkeypatch):
 
 
 def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_path):
-    whole = tokenizer_of(*PIECES)
+    whole = wordpiece(*LETTERS)
     small, kept = prune_tokenizer(whole, [0] * 5 + [3, 0] * 7 + [1])
-    teacher = keep_pieces(classifier(TEACHER), range(len(PIECES)))
+    teacher = keep_pieces(classifier(TEACHER), range(whole.vocab_size))
     save_keras(teacher, tmp_path / "model.keras")
     whole.save(tmp_path)
     found = load_teacher(tmp_path, classifier(STUDENT.replace(vocab_size=small.vocab_size)), small, 16, None)

@@ -16,11 +16,11 @@ from albert_tf import (
     run_finetuning,
 )
 from albert_tf.tasks.settings import FinetuningSettings
-from tests.albert_tf.tiny import graphs, small
+from tests.albert_tf.tiny import graphs
+from tests.albert_tf.training.classes import CONFIG_OF_TABLES, write_start
 from tests.refusals import assert_refused, changed, lines, refused
 from tfrecords.base import files
 
-CONFIG = small(vocab_size=8, embedding_size=16, num_hidden_layers=1, max_position_embeddings=16, initializer_range=0.4)
 TEXTS = ["good", "bad", "so so", "good bad", "bad so", "good so good", "so", "bad bad"]
 LABELS = {
     "classification": ["no", "yes"] * 4,
@@ -31,9 +31,9 @@ LABELS = {
 }
 NAMES = {"multilabel": ["fear", "joy"], "tagging": ["O", "B-X"], "sst2": ["negative", "positive"]}
 MODELS = {
-    "multilabel": lambda names: AlbertClassifier(CONFIG, 2, labels=names, multi_label=True),
-    "regression": lambda names: AlbertRegressor(CONFIG),
-    "tagging": lambda names: AlbertTokenClassifier(CONFIG, 2, labels=names),
+    "multilabel": lambda names: AlbertClassifier(CONFIG_OF_TABLES, 2, labels=names, multi_label=True),
+    "regression": lambda names: AlbertRegressor(CONFIG_OF_TABLES),
+    "tagging": lambda names: AlbertTokenClassifier(CONFIG_OF_TABLES, 2, labels=names),
 }
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -42,11 +42,10 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 def made(folder, task):
     """Writes a model that learned nothing, as run_finetuning writes models, and a file of eight rows."""
     names = [] if task == "regression" else NAMES.get(task, ["no", "yes"])
-    model = MODELS.get(task, lambda names: AlbertClassifier(CONFIG, 2, labels=names))(names)
+    model = MODELS.get(task, lambda names: AlbertClassifier(CONFIG_OF_TABLES, 2, labels=names))(names)
     (folder / "run").mkdir()
     model.save(folder / "run" / "model.keras")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "so"]
-    (folder / "run" / "vocab.txt").write_text("\n".join(pieces))
+    write_start(folder / "run")
     kind = "classification" if task == "sst2" else task
     said = {"task": task, "kind": kind, "labels": names or None, "inputs": ["Satz"], "max_seq_length": 16}
     (folder / "run" / "task.json").write_text(json.dumps(said))
@@ -119,7 +118,7 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
     (tmp_path / "run" / "task.json").unlink()
     run_evaluation.main(changed(settings, f"--output_dir={tmp_path}/out --text_column=Satz"))
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["labels"] == ["no", "yes"]
-    AlbertEncoder(CONFIG).save(tmp_path / "run" / "model.keras")
+    AlbertEncoder(CONFIG_OF_TABLES).save(tmp_path / "run" / "model.keras")
     with refused("holds an AlbertEncoder; --data_file is for models that give texts classes"):
         run_evaluation.main(changed(settings, "--text_column=Satz"))
 
@@ -131,12 +130,10 @@ def from_file(tmp_path_factory, eagerly):
     rows = [(f"so {'good' if number % 2 else 'bad'} {'so ' * (number // 2)}", "ny"[number % 2]) for number in range(40)]
     with open(folder / "data.csv", "w", newline="") as file:
         csv.writer(file, delimiter=";").writerows([("Satz", "Stimmung"), *rows])
-    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nso")
-    CONFIG.to_json(folder / "config.json")
     settings = FinetuningSettings(
-        data_file=str(folder / "data.csv"), dev_fraction=0.2, output_dir=str(folder / "run"), max_seq_length=16,
-        config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
-        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz"
+        data_file=str(folder / "data.csv"), dev_fraction=0.2, output_dir=str(folder / "run"), text_column="Satz",
+        learning_rate=1e-2, train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15,
+        classifier_dropout=0.0, **write_start(folder)
     )  # fmt: skip
     with graphs():
         run_finetuning.main(settings)

@@ -1,14 +1,19 @@
-"""Fine-tuning: weights and vocabularies that it starts from, and tasks of every kind."""
+"""Fine-tuning: weights and vocabularies that it starts from, and tasks of every kind, of ALBERT and of XLNet."""
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from albert_tf.loading.load import load
 from albert_tf.loading.model_files import load_task
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.preparation import prepare
+from tests.albert_tf.tiny import small
 from tests.albert_tf.training.classes import begun, write_classes, write_other_task
+from tests.albert_tf.training.test_squad_and_ensemble import write_squad
+from tests.albert_tf.training.trainers import DROPOUT
 from tests.refusals import changed, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -64,3 +69,45 @@ def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(settings,
         finetuning.finetune(settings)
     assert prepare(dataclasses.replace(settings, other_tokenizer=True)).unknown_share > 0.3
     assert prepare(class_settings).unknown_share < 0.05
+
+
+@pytest.fixture(scope="module")
+def xlnet_settings(tmp_path_factory, tiny_run):
+    """Of a tiny XLNet from scratch, one block for two layers, with the vocabulary of the tiny run."""
+    folder = tmp_path_factory.mktemp("xlnet")
+    write_classes(folder)
+    config = small(vocab_size=500, max_position_embeddings=48, position_type="relative", type_vocab_size=4, **DROPOUT)
+    config.to_json(folder / "xlnet.json")
+    flags = f"--config={folder}/xlnet.json --tokenizer={tiny_run} --learning_rate=1e-3 --train_batch_size=8"
+    flags += " --num_train_steps=1 --max_seq_length=32"
+    begun = FinetuningSettings(task="classification", data_dir=str(folder), output_dir=str(folder / "run"), config="x")
+    return changed(begun, flags)
+
+
+@pytest.fixture(scope="module")
+def finetuned_xlnet(xlnet_settings):
+    return finetuning.finetune(xlnet_settings)
+
+
+def test_rows_end_with_cls_and_have_one_answer_on_whichever_side_padding_is(finetuned_xlnet):
+    loaded = load(finetuned_xlnet)
+    assert loaded.tokenizer.cls_last
+    features = loaded.preprocessor()(["a good value", "an expression returns"], ["bad", "it"])
+    # As transformers pads: in front, segment 3.
+    sizes = features["input_mask"].sum(axis=1)
+    left = {name: np.array([np.roll(row, -n) for row, n in zip(value, sizes)]) for name, value in features.items()}
+    left["segment_ids"] = np.where(left["input_mask"] == 1, left["segment_ids"], 3)
+    assert left["input_mask"][:, 0].min() == 0 and left["input_mask"][:, -1].min() == 1
+    np.testing.assert_allclose(loaded.model(left), loaded.model(features), atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["tagging", "race", "regression", "squad1", "squad2"])
+@pytest.mark.few(1)
+def test_other_kinds_of_task_with_xlnet(xlnet_settings, tmp_path, task):
+    if task.startswith("squad"):
+        write_squad(tmp_path, {"squad1": "1.1", "squad2": "2.0"}[task])
+    else:
+        write_other_task(tmp_path, task)
+    flags = f"--task={task} --data_dir={tmp_path} --output_dir={tmp_path}/run --train_batch_size=4"
+    flags += " --second_text_column=other" * (task == "regression")
+    assert load_task(finetuning.finetune(changed(xlnet_settings, flags)))["metrics"]

@@ -9,9 +9,8 @@ import pytest
 from albert_tf import run_evaluation
 from albert_tf.training.phases import read_phases
 from tests.refusals import refused
+from tests.tfrecords.conftest import build_text
 from tests.tfrecords.tokenizers.twins import wordpiece
-from tfrecords.building import builder
-from tfrecords.building.settings import BuildSettings
 from tfrecords.reading.manifest import check_held_out
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -21,17 +20,16 @@ TOKENIZER = wordpiece(*WORDS)
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
     """build(files, **settings): a folder of records of these files, of a hundred documents each."""
-    folder = tmp_path_factory.mktemp("records")
+    folder, texts = tmp_path_factory.mktemp("records"), {}
     for file in "abc":
-        texts = (" ".join(WORDS[int(digit)] for digit in f"{ord(file)}{n:02}") for n in range(100))
-        (folder / f"{file}.txt").write_text("".join(f"{text}\n{text} four\n\n" for text in texts))
+        numbers = (" ".join(WORDS[int(digit)] for digit in f"{ord(file)}{n:02}") for n in range(100))
+        texts[file] = "".join(f"{text}\n{text} four\n\n" for text in numbers)
 
     def make(name, **changes):
         settings = {"seed": 1, "held_out_fraction": 0.2, "max_seq_length": 32, "max_predictions_per_seq": 4} | changes
-        output = folder / f"{name}-{'-'.join(f'{key}{value}' for key, value in changes.items())}"
-        patterns = ",".join(f"{folder}/{file}.txt" for file in name)
-        builder.build(patterns, output, TOKENIZER, BuildSettings(**settings), 1, False)
-        return str(output)
+        output = "-".join(f"{key}{value}" for key, value in settings.items())
+        build_text(folder / name, {f"{file}.txt": texts[file] for file in name}, TOKENIZER, output, **settings)
+        return str(folder / name / output)
 
     return make
 

@@ -3,10 +3,7 @@
 import dataclasses
 import importlib.util
 import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +13,12 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.pretraining_settings import PretrainingSettings
-from tests.albert_tf.training.test_resumable import assert_same_weights
+from tests.albert_tf.training.test_devices import finish, start
+from tests.albert_tf.training.test_resume import assert_same_run
 from tests.albert_tf.training.trainers import history, pretrain
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-def losses(folder):
-    rows = history(folder) if (folder / "history.csv").is_file() else []
-    return [(row["step"], row["loss"], row["masked_lm_loss"]) for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -121,23 +114,16 @@ def test_tensorboards_files_are_written_where_it_is_there(tiny_settings, tmp_pat
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment_and_start_again(settings, tmp_path):
-    def command(folder, **changes):
-        values = dataclasses.asdict(dataclasses.replace(settings, output_dir=str(tmp_path / folder), **changes))
-        flags = [f"--{key}={value}" for key, value in values.items()]
-        module = [sys.executable, "-m", "albert_tf.run_pretraining"]
-        options = {"cwd": Path(__file__).parents[3], "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen([*module, *flags], **options)
-
-    kills = 0
+    own = dataclasses.replace(settings, output_dir=str(tmp_path / "run"), save_checkpoints_steps=1)
+    kills, written = 0, tmp_path / "run" / "history.csv"
     for rows in (1, 2, 3, 5):
-        process = command("run", save_checkpoints_steps=1)
-        while process.poll() is None and not (rows < 5 and len(losses(tmp_path / "run")) >= rows):
+        process = start(own)
+        while process.poll() is None and (rows == 5 or not written.is_file() or len(history(written.parent)) < rows):
             time.sleep(0.01)
         kills += process.poll() is None
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 0 and kills == 3
     # In graphs as well: steps without them differ in the last bits.
-    assert command("straight").wait() == 0
-    assert_same_weights(tmp_path / "run", tmp_path / "straight")
-    assert losses(tmp_path / "run") == losses(tmp_path / "straight")
+    finish(start(dataclasses.replace(settings, output_dir=str(tmp_path / "straight"))))
+    assert_same_run(tmp_path / "straight", tmp_path / "run", "kill -9", held_out_alone=False)

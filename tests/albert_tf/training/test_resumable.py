@@ -12,7 +12,6 @@ import subprocess
 import time
 import types
 
-import numpy as np
 import pytest
 
 from albert_tf.checkpoints.formats import load_keras
@@ -21,6 +20,7 @@ from albert_tf.training.loop import run_folder
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.loop.training import StopSignals
 from tests.albert_tf.training.trainers import at_step, copy, pretrain, send
+from tests.refusals import refused
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -29,12 +29,6 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 def steps_of(folder):
     return int(load_keras(folder / "last.keras", compile=True).optimizer.iterations)
-
-
-def assert_same_weights(one, other):
-    models = [load_keras(folder / "last.keras", compile=True) for folder in (one, other)]
-    for first, second in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +66,7 @@ def test_one_checkpoint_is_enough_and_two_damaged_ones_are_an_error(finished, tm
     assert int(run_folder.load_checkpoint(tmp_path).optimizer.iterations) == 4
     for name in ("last.keras", "previous.keras"):
         (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(UserError, match=r"last\.keras.*previous\.keras.*another --output_dir"):
+    with refused(r"last\.keras.*previous\.keras.*another --output_dir"):
         run_folder.load_checkpoint(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.keras", "previous.keras"]
 
@@ -84,7 +78,7 @@ def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(finished
     model.optimizer.built = False
     model.optimizer.build(model.trainable_variables[1:])
     run_folder.save_checkpoint(model, tmp_path)
-    with pytest.raises(UserError, match=r"last\.keras' has an optimizer of other variables .*another --output_dir"):
+    with refused(r"last\.keras' has an optimizer of other variables .*another --output_dir"):
         run_folder.load_checkpoint(tmp_path)
 
 
@@ -176,18 +170,18 @@ def test_a_second_signal_ends_at_once_and_what_is_ignored_stays_so():
 
 
 def test_a_folder_holds_one_run_at_a_time(settings, tmp_path):
-    with files.locked(tmp_path), pytest.raises(UserError, match="another process is at work in"):
+    with files.locked(tmp_path), refused("another process is at work in"):
         pretrain(settings, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_never_made_a_step_keeps_nobody_out(settings, tmp_path, monkeypatch):
-    def refused(self):
+    def no_model(self):
         raise UserError("no such model")
 
-    monkeypatch.setattr(pretraining.Pretraining, "new_model", refused)
+    monkeypatch.setattr(pretraining.Pretraining, "new_model", no_model)
     for rate in (1e-3, 2e-3):
-        with pytest.raises(UserError, match="no such model"):
+        with refused("no such model"):
             pretrain(settings, tmp_path, learning_rate=rate)
 
 

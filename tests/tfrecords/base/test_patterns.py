@@ -13,7 +13,7 @@ NAMES = ("a[1].txt", "b,c.txt", "x[2]/f.txt", "x2/f.txt", "plain.txt")
 FOUND = {
     "a[1].txt": ["a[1].txt"],
     "b,c.txt": ["b,c.txt"],
-    "plain.txt, a[1].txt": ["a[1].txt", "plain.txt"],
+    "plain.txt, a[1].txt, p*": ["a[1].txt", "plain.txt"],
     "x[2]/*.txt": ["x[2]/f.txt"],
     "x[2-3]/*.txt,": ["x2/f.txt"],
     "[ap]*.txt": ["a[1].txt", "plain.txt"],

@@ -17,60 +17,21 @@ WORDS = (
 )
 PIECES = "▁ ▁the ▁in the in ▁2 2 0 1 9 2019 ▁2019 a b c e d x , ▁, ▁a ▁e é 00 h t n E ▁E f i".split()
 PARTS = [
-    *(
-        "the",
-        "in",
-        "paris",
-        "film",
-        "hello",
-        "Hello",
-        "2019",
-        "2",
-        "covid19",
-        "COVID19",
-        "CoVíD19",
-        "schön",
-        "SCHÖN",
-        "[E1]",
-    ),
-    *(
-        "[e1]",
-        "E1",
-        "new york",
-        "New  York",
-        "x",
-        "a",
-        "b",
-        "É",
-        "e\u0301",
-        "中",
-        "中x",
-        "ﬁ",
-        "İ",
-        "Σ",
-        "½",
-        "(",
-        ")",
-        ",",
-    ),
-    *(
-        " ",
-        " ",
-        " ",
-        "  ",
-        "\n",
-        "\t",
-        "\u00a0",
-        "\u3000",
-        "\u200b",
-        "\u200d",
-        "\uf0b7",
-        "\U000f0000",
-        "\x01",
-        "\u0301",
-    ),
-    *("¨", "\u093f", "👩\u200d👩", "\ufeff", "``", "''", '"', "x" * 60, "x" * 120, "\u1734", "\u0378", "ｔｈｅ", "한"),
+    *"the in paris film hello Hello 2019 2 covid19 COVID19 CoVíD19 schön SCHÖN [E1] [e1] E1 中x ﬁ İ ½ ｔｈｅ".split(),
+    *("new york", "New  York", "e\u0301", "👩\u200d👩", "``", "''", "x" * 60, "x" * 120, "  "),
+    *'xabÉ中Σ(),¨"한   \n\t\u00a0\u3000\u200b\u200d\uf0b7\U000f0000\x01\u0301\u093f\ufeff\u1734\u0378',
 ]
+
+
+def library_wordpiece(pieces, **rules):
+    """Returns the library's tokenizer of BERT's kind."""
+    model = models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.BertNormalizer(**rules),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    return tokenizer
 
 
 def texts(rng, count=12):
@@ -173,18 +134,8 @@ def unigram(rng):
 
 def byte_bpe(rng):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = [
-        ("t", "h"),
-        ("th", "e"),
-        ("Ġ", "the"),
-        ("i", "n"),
-        ("Ġ", "in"),
-        ("2", "0"),
-        ("1", "9"),
-        ("20", "19"),
-        ("Ġ", "a"),
-        ("Ċ", "Ċ"),
-    ]
+    pairs = ("t h", "th e", "Ġ the", "i n", "Ġ in", "2 0", "1 9", "20 19", "Ġ a", "Ċ Ċ")
+    merges = [tuple(pair.split()) for pair in pairs]
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet, *(left + right for left, right in merges)]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     more = rng.choice([{}] * 20 + [{"dropout": 0.1}, {"end_of_word_suffix": "</w>"}])
@@ -235,4 +186,4 @@ def draw(seed, folder):
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return tokenizer, texts(rng)
+    return tokenizer, [*texts(rng), "  a", "a  b ", "a\n", "2,a"]

@@ -1,7 +1,6 @@
 """Words added to a vocabulary, and what each of its pieces was in the former one: one contract for all kinds."""
 
 import functools
-import json
 
 import numpy as np
 import pytest
@@ -9,13 +8,13 @@ from numpy.testing import assert_array_equal
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tests.refusals import refused
-from tfrecords import train_tokenizer
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.vocabularies import comparing
 from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
 from tfrecords.tokenizers.vocabularies.comparing import carry_over, difference
+from tfrecords.tokenizers.vocabularies.training import train_bpe, train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+from tfrecords.train_tokenizer import TokenizerSettings, main
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "the", "hepat", "##itis"]
@@ -71,29 +70,22 @@ def test_each_added_word_becomes_one_piece_that_begins_as_its_former_pieces(form
     assert str(carry_over(former, larger)).endswith(f"{carried.new:,} dropped")
 
 
-def _with_piece(former, piece):
-    """A larger vocabulary, whose last piece stands inside words."""
-    if former.kind == "wordpiece":
-        return WordPieceTokenizer(former.vocabulary + f"##{piece}\n".encode())
-    if former.kind == "sentencepiece":
-        proto = model_pb2.ModelProto.FromString(former.vocabulary)
-        proto.pieces.add(piece=piece, score=-3.0)
-        return type(former)(proto.SerializeToString())
-    values = json.loads(former.vocabulary)
-    parts = comparing.merged(piece, {tuple(merge): rank for rank, merge in enumerate(values["model"]["merges"])})
-    for end in range(2, len(parts) + 1):
-        values["model"]["vocab"]["".join(parts[:end])] = len(values["model"]["vocab"])
-        values["model"]["merges"].append(["".join(parts[: end - 1]), parts[end - 1]])
-    return ByteBPETokenizer(json.dumps(values).encode())
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_inside_words_begin_as_what_stands_there(former_of, kind):
+def test_pieces_inside_words_begin_as_what_stands_there(former_of, kind, corpus_lines):
     former = former_of(kind)
-    carried = carry_over(_with_piece(former, "zyxwvu"), former)
-    parts = [former.pieces[number] for number in carried.ids[carried.row_splits[-2] : carried.row_splits[-1]]]
-    assert "".join(one.removeprefix("##") for one in parts) == "zyxwvu" and len(parts) > 1
-    assert all(one.startswith("##") == (kind == "wordpiece") for one in parts)
+    vocabulary = {
+        "wordpiece": lambda: former.vocabulary + b"##zyxwvu\n",
+        "sentencepiece": lambda: train_tokenizer(corpus_lines[:300], 400),
+        "bpe": lambda: train_bpe(corpus_lines[:300], 600),
+    }[kind]
+    other = type(former)(vocabulary())
+    carried = carry_over(other, former)
+    parts = np.split(carried.ids, carried.row_splits[1:-1])
+    assert max(map(len, parts)) > 1
+    for number in set(range(other.vocab_size)) - set(other.special_ids.tolist()):
+        found, piece = [former.pieces[one] for one in parts[number]], other.pieces[number]
+        assert "".join(one.removeprefix("##") for one in found) == piece.removeprefix("##")
+        assert {one.startswith("##") for one in found} == {piece.startswith("##")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +139,7 @@ def test_differences_are_named(former_of, kind):
 
 
 def add(**flags):
-    train_tokenizer.main(train_tokenizer.TokenizerSettings(**flags))
+    main(TokenizerSettings(**flags))
 
 
 def test_the_command_adds_words_of_a_file_or_of_a_text(tmp_path, former_of, corpus_file, capsys):

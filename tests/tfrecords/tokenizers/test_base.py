@@ -67,6 +67,13 @@ def test_the_graph_gives_the_ids_and_offsets_of_python(one, batch):
     assert_twins(one, batch)
 
 
+@pytest.mark.parametrize("kind", KINDS[:-1], indirect=True)
+@given(text=texts)
+def test_what_no_token_covers_is_no_text(one, text):
+    covered = {place for start, end in one.encode_with_offsets([text])[2] for place in range(start, end)}
+    assert one.encode("".join(character for place, character in enumerate(text) if place not in covered)) == []
+
+
 def test_saved_loaded_and_pickled_it_is_the_same(one, kind, tmp_path):
     assert_stays_the_same(one, tmp_path, ["The unwanted, 5, thing", "Schön und schon"], published=False)
     if kind == "WordPiece with accents":

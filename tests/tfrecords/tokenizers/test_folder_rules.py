@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from serving.lite.rows import Framer as LiteFramer
 from tests.refusals import refused
+from tests.tfrecords.tokenizers.other_files import library_wordpiece, tokenizers
 from tfrecords.reading.framing import Framer
 from tfrecords.tokenizers.loading import load_tokenizer, tokenizer_in
 from tfrecords.tokenizers.vocabularies.training import train_bpe
 
-tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Café", "café", "cafe", "Cafe", "中", "国", "中国"]
 TEXT = "Café 中国"
 LOWER, CASED = ["cafe", "中", "国"], ["Café", "中", "国"]
@@ -28,10 +28,7 @@ def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer
     if vocabulary:
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
     if normalizer:
-        model_of = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]")
-        theirs = tokenizers.Tokenizer(model_of)
-        theirs.normalizer = tokenizers.normalizers.BertNormalizer(**normalizer)
-        theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        theirs = library_wordpiece(PIECES, **normalizer)
         if frames:
             theirs.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
         theirs.save(str(folder / "tokenizer.json"))
@@ -176,13 +173,10 @@ def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(
     assert warning in caplog.text if warning else "add_prefix_space" not in caplog.text
 
 
-# As transformers 4.57 and 5.23 of the same files; only of one that says nothing they differ.
-@pytest.mark.parametrize(
-    "of_config, in_file, keeps",
-    [(None, True, False), (None, False, True), (True, False, False), (False, True, True), (False, False, True)]
-    + [(None, None, False), (True, None, False), (False, None, True)],
-)
-def test_a_mask_token_takes_a_blank_in_as_the_files_say(tmp_path, caplog, of_config, in_file, keeps):
+# As transformers 4.57 and 5.23 of the same files, which differ of one that says nothing alone.
+@pytest.mark.parametrize("in_file", [True, False, None])
+@pytest.mark.parametrize("of_config", [True, False, None])
+def test_a_mask_token_takes_a_blank_in_as_the_configuration_or_else_the_file_says(tmp_path, caplog, of_config, in_file):
     values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
     token = {"content": "<mask>", "lstrip": of_config}
     said = {} if of_config is None else {"added_tokens_decoder": {str(values["added_tokens"][-1]["id"]): token}}
@@ -197,9 +191,10 @@ def test_a_mask_token_takes_a_blank_in_as_the_files_say(tmp_path, caplog, of_con
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"} | said))
     ours = load_tokenizer(tmp_path)
     assert ("takes in the blank" in caplog.text) == (of_config is in_file is None)
+    takes = next((said for said in (of_config, in_file) if said is not None), True)
     ours.save(tmp_path / "own")
     for tokenizer in (ours, load_tokenizer(tmp_path / "own")):
-        assert re.split(Framer(tokenizer, 9).mask_pattern, "a <mask> is") == ["a " if keeps else "a", " is"]
+        assert re.split(Framer(tokenizer, 9).mask_pattern, "a <mask> is") == ["a" if takes else "a ", " is"]
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "merges.txt"])

@@ -1,4 +1,5 @@
 # ruff: noqa: RUF001
+import re
 import unicodedata
 
 import pytest
@@ -42,7 +43,10 @@ def test_gold_sentences_of_other_projects(shared):
     assert tokenizer.encode("This is a test") == [48, 25, 21, 1289]
     fox = [14, 2231, 886, 2385, 17659, 84, 14, 16792, 1952, 9]
     assert tokenizer.encode("The quick brown fox jumps over the lazy dog.") == fox
-    assert [tokenizer.id_to_piece(i) for i in tokenizer.encode("in 1999, he")] == ["▁in", "▁1999", ",", "▁he"]
+    text = "In  2010, and ５, 19,"
+    ids, _, offsets = tokenizer.encode_with_offsets([text])
+    assert [tokenizer.id_to_piece(one) for one in ids] == ["▁in", "▁2010", ",", "▁and", "▁5", ",", "▁19", ","]
+    assert [text[begin:end].strip() for begin, end in offsets] == ["In", "2010", ",", "and", "５", ",", "19", ","]
     assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -110,3 +114,36 @@ def test_training_is_reproducible_and_has_alberts_layout(corpus_lines):
 def test_no_text_is_no_vocabulary():
     with refused("no text"):
         train_tokenizer([], 1000)
+
+
+LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen jugs, pack them well"] * 20
+
+
+def size(**settings):
+    return SentencePieceTokenizer(train_tokenizer(LINES, **settings)).vocab_size
+
+
+def test_the_error_names_a_size_that_works():
+    with refused(r"--vocab_size=5000; set it to (\d+) or less") as error:
+        size(vocab_size=5000)
+    limit = int(re.search(r"set it to (\d+)", str(error.value))[1])
+    assert size(vocab_size=limit) == limit
+
+
+def test_without_the_hard_limit_the_text_decides():
+    most = size(vocab_size=5000, hard_vocab_limit=False)
+    assert 41 < most < 100
+    assert size(vocab_size=most - 1, hard_vocab_limit=False) == most - 1
+
+
+def test_more_characters_than_pieces():
+    with refused(r"--vocab_size=32 has no room for the corpus's \d+ characters"):
+        size(vocab_size=32)
+
+
+def test_long_lines_are_trained_on_too():
+    long = " ".join(LINES * 5)
+    assert len(long) > 4500
+    for lines, word in (([*LINES, long + " quagga" * 50], "quagga"), ([long] * 3, "the")):
+        model = train_tokenizer(lines, vocab_size=60, hard_vocab_limit=False)
+        assert word in "".join(SentencePieceTokenizer(model).pieces)
