@@ -15,6 +15,7 @@ from serving.litert import agreement
 from serving.litert.trial_lines import ordinary
 from tests.column import Column
 from tests.refusals import refused
+from tests.serving.conftest import LABELLED
 from tfrecords.base.errors import UserError
 
 CONTEXT = (
@@ -48,15 +49,11 @@ def outcome(call):
         return str(error)
 
 
-LABELS = {"labels": ["dull", "so so", "fine"], "inputs": ["text"]}
-PAIRS = LABELS | {"inputs": ["one", "two"]}
-
-
 @pytest.mark.parametrize(
     "head, family, task, columns",
     [
-        ("classifier", "albert", LABELS, (WORDS,)),
-        ("classifier", "roberta", PAIRS, (WORDS, [*WORDS[1:], "the " * 60])),
+        ("classifier", "albert", LABELLED, (WORDS,)),
+        ("classifier", "roberta", LABELLED | {"inputs": ["one", "two"]}, (WORDS, [*WORDS[1:], "the " * 60])),
         ("regressor", "albert", None, (["the " * 60, *WORDS], ["paris", *reversed(WORDS)])),
         ("token classifier", "roberta", None, ([*WORDS, ["New York", " a", "", "the"], "sat " * 60],)),
         ("spans", "albert", {"null_threshold": 0.5}, (["what is the capital of france?", "who"], [CONTEXT, " "])),
@@ -271,7 +268,7 @@ def test_lines_that_judge_a_model_are_of_its_vocabularys_words(tokenizer):
 @pytest.mark.parametrize(
     "made",
     [
-        ("classifier", "albert", LABELS), ("regressor",), ("token classifier", "roberta"), ("embedder",),
+        ("classifier", "albert", LABELLED), ("regressor",), ("token classifier", "roberta"), ("embedder",),
         ("spans", "albert", {"null_threshold": 0.5}), ("multiple choice",), ("pretrainer",)
     ]
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from serving.lite.model import LiteModel
 from serving.lite.signatures import signatures_of
 from tests.refusals import refused
-from tests.serving.conftest import LABELS, assert_close, example
+from tests.serving.conftest import LABELLED, LABELS, assert_close, example
 
 TEXTS = [b"the cat sat", b"", "a \u00e9 film, \u200d 2000 [UNK] the".encode(), b"the river runs in paris " * 12]
 CONTEXTS = [b"paris is the capital of france", b"the cat sat on the mat " * 20, b"", b"\xff the river runs"]
@@ -18,7 +18,7 @@ PAIR = {"inputs": ["first", "second"]}
 CASES = {
     "classes": (
         "classifier",
-        {"labels": LABELS, "inputs": ["text"]},
+        LABELLED,
         "serving_default with_options tokenize ids classify",
     ),
     "pairs": ("classifier", {"labels": LABELS} | PAIR, "serving_default with_options tokenize ids classify"),

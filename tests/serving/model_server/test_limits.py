@@ -15,7 +15,6 @@ from serving.model_server.rest import RestApi
 from serving.model_server.status import StatusError
 from serving.model_server.telemetry import RequestLog
 from tests.serving.model_server.conftest import predict_request, status_of, wait_for
-from tests.serving.model_server.models import edited, export_half_plus_two
 
 PREDICT = "/v1/models/default:predict"
 BODY = b'{"inputs": 2.0}'
@@ -103,17 +102,6 @@ def test_tensor_content_on_request(start_server):
     output = running.predictions.Predict(predict_request(x=[[2.0]])).outputs["y"]
     assert output.tensor_content == np.float32(3.0).tobytes()
     assert not output.float_val
-
-
-def test_the_method_of_predict_is_checked_on_request_alone(start_server, tmp_path):
-    def rename(graph):
-        graph.signature_def["serving_default"].method_name = "my/method"
-
-    edited(export_half_plus_two(tmp_path / "m" / "1"), rename)
-    assert start_server(model_base_path=tmp_path / "m").predict(2.0) == [3.0]
-    strict = start_server(model_base_path=tmp_path / "m", enable_signature_method_name_check=True)
-    status = status_of(strict.predict, 2.0)
-    assert status.startswith("INVALID_ARGUMENT: Expected prediction signature method_name") and "my/method" in status
 
 
 def test_unix_socket(start_server, tmp_path):

@@ -277,18 +277,18 @@ STATUS = text_format.Parse('model_spec { name: "default" }', get_model_status_pb
 )
 def test_a_folder_without_versions_is_explained_once(tmp_path, caplog, monkeypatch, file, advice):
     (tmp_path / file).write_text("")
-    found = []
+    found, models = [], {"m": ModelConfig(name="m", base_path=str(tmp_path))}
     watched = source.StoragePathSource(lambda name, versions: found.append(versions), 0)
     for _ in range(3):
-        watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+        watched.configure(models)
     assert found == [{}] * 3
     assert caplog.text.count("No versions of servable m found") == 1 and advice in caplog.text
     monkeypatch.setattr(source, "_REPEAT_SECONDS", 0.0)
-    watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    watched.configure(models)
     assert caplog.text.count("No versions of servable m found") == 2
     (tmp_path / file).unlink()
     tmp_path.rmdir()
-    watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    watched.configure(models)
     assert "could not find base path" in caplog.text and caplog.records[-1].levelno == logging.ERROR
     assert found == [{}] * 4, "a share that is away for a moment unloads nothing"
 
