@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from operator import methodcaller
 
 import numpy as np
 import pytest
@@ -108,26 +109,18 @@ class TestVectors:
         assert np.array_equal(lite.encode(column), lite.encode(list(column)))
 
     @pytest.mark.parametrize(
-        "texts",
-        [["a", None], ["a", float("nan")], ["a", 3], None, 3, {"a": "b"}, np.ones((2, 2)), [b"\xff"], [["a"]], {"a"}],
-        ids=str,
+        "call",
+        [
+            *(methodcaller("encode", texts) for texts in (["a", None], ["a", float("nan")], ["a", 3], None, 3, {"a"})),
+            *(methodcaller("encode", texts) for texts in ({"a": "b"}, np.ones((2, 2)), [b"\xff"], [["a"]])),
+            *(methodcaller("encode", ["a"], prompt_name="none"), methodcaller("encode", ["a"], normalize=1)),
+            *(methodcaller("predict", ["a"], second) for second in (["b"], "b")),
+            methodcaller("similarity", np.ones((2, 3)), np.ones((2, 4))),
+        ],
     )
-    def test_what_is_no_text_is_refused_alike(self, vectors, texts):
-        loaded, lite = vectors
-        messages = [outcome(lambda: model.encode(texts)) for model in (loaded, lite)]  # noqa: B023
+    def test_refusals_are_alike(self, vectors, call):
+        messages = [outcome(lambda: call(model)) for model in vectors]  # noqa: B023
         assert isinstance(messages[0], str) and messages[0] == messages[1]
-
-    def test_other_refusals_are_alike(self, vectors):
-        calls = [
-            lambda model: model.encode(["a"], prompt_name="none"),
-            lambda model: model.encode(["a"], normalize=1),
-            lambda model: model.predict(["a"], ["b"]),
-            lambda model: model.similarity(np.ones((2, 3)), np.ones((2, 4))),
-            lambda model: model.predict(["a"], "b"),
-        ]
-        for call in calls:
-            messages = [outcome(lambda: call(model)) for model in vectors]  # noqa: B023
-            assert isinstance(messages[0], str) and messages[0] == messages[1]
 
     @pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 19, 40])
     def test_texts_are_cut_alike_with_the_same_warning(self, vectors, count, caplog):

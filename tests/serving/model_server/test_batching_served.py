@@ -14,7 +14,7 @@ from serving.gateway.settings import GatewayOptions
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters
-from tests.serving.model_server.conftest import predict_request, wait_for
+from tests.serving.model_server.conftest import predict_request, wait_until
 from tests.serving.model_server.models import export_function, export_half_plus_two, signature
 
 PREDICT = "/v1/models/default:predict"
@@ -72,7 +72,7 @@ def test_parameters_per_model(start_server, tmp_path):
     (tmp_path / "2" / "batching_params.pbtxt").write_text("max_batch_size { value: 2 }")
     (tmp_path / "2").rename(base / "2")
     refused = {"error": "Task size 3 is larger than maximum input batch size 2"}
-    assert wait_for(lambda: running.http("POST", PREDICT, {"instances": [1.0, 2.0, 3.0]})[1] == refused)
+    wait_until(lambda: running.http("POST", PREDICT, {"instances": [1.0, 2.0, 3.0]})[1] == refused)
 
 
 @pytest.mark.parametrize(

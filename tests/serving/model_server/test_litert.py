@@ -16,7 +16,7 @@ from serving.wire.tensors import to_numpy
 from tests.servers import free_port
 from tests.serving.conftest import LABELLED, LABELS
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_for
+from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_until
 
 
 def test_a_version_with_both_kinds_is_a_saved_model_unless_told_otherwise(start_server, tmp_path, half_plus_two):
@@ -107,7 +107,7 @@ def test_a_version_that_is_copied_slowly_comes_when_it_is_whole(start_server, li
             # A poll, and a load that fails.
             time.sleep(0.2)
             assert labels_of(running, b"the cat")
-    assert wait_for(lambda: running.server.core._manager.available("default") == [2])
+    wait_until(lambda: running.server.core._manager.available("default") == [2])
     assert labels_of(running, b"the cat")
 
 
@@ -134,14 +134,14 @@ def test_ten_clients_are_answered_while_versions_change_and_their_folders_go(sta
     threads = [threading.Thread(target=ask, args=(number % len(texts),)) for number in range(10)]
     for thread in threads:
         thread.start()
-    assert wait_for(lambda: seen == {0})
+    wait_until(lambda: seen == {0})
     shutil.copytree(versions[1], tmp_path / "new")
     (tmp_path / "new").rename(base / "2")
-    assert wait_for(lambda: running.server.core._manager.available("default") == [2] and seen == {0, 1})
+    wait_until(lambda: running.server.core._manager.available("default") == [2] and seen == {0, 1})
     # What was read once is needed no more.
     shutil.rmtree(base)
     seen.clear()
-    assert wait_for(lambda: seen == {1})
+    wait_until(lambda: seen == {1})
     stopped.set()
     for thread in threads:
         thread.join()

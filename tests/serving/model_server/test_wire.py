@@ -15,7 +15,7 @@ from serving.client import Client, Connection, ServingError
 from serving.model_server import telemetry
 from serving.model_server.status import StatusError
 from tests.serving.client.conftest import write_certificates
-from tests.serving.model_server.conftest import start, status_of, wait_for
+from tests.serving.model_server.conftest import start, status_of, wait_until
 
 
 def ssl_config(folder, mutual):
@@ -275,4 +275,4 @@ def test_a_stopped_server_leaves_no_thread(half_plus_two):
     running.predict(2.0)
     running.http("GET", "/v1/models/default")
     running.stop()
-    assert wait_for(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: set(threading.enumerate()) <= before)
