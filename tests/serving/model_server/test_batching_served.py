@@ -55,14 +55,6 @@ def test_behind_the_server(batched, counted):
         assert client.predict({"x": np.ones((20, 1), np.float32)})["y"].tolist() == [[2.5]] * 20
 
 
-def test_the_thread_pool_has_a_name_without_a_parameters_file(start_server, counted):
-    running = start_server(enable_batching=True)
-    metric = {"name": "batching_session:queuing_latency_count", "thread_pool_name": "model_server_batch_threads"}
-    queued = counted(**metric)
-    running.predict(2.0)
-    assert counted(**metric) == queued + 1
-
-
 def test_parameters_per_model(start_server, tmp_path):
     base = tmp_path / "m"
     export_half_plus_two(base / "1")

@@ -69,10 +69,12 @@ def test_a_failing_record_fails_the_load_unless_warm_up_is_off(start_server, tmp
 
 
 def test_batched_model_is_warmed_up_too(start_server, tmp_path, counted):
+    """By a thread pool with a name of its own, where no parameters give it one."""
     export_with(tmp_path / "m", GOOD)
-    runs = counted("batching_session:wrapped_run_count")
+    metric = {"name": "batching_session:queuing_latency_count", "thread_pool_name": "model_server_batch_threads"}
+    queued = counted(**metric)
     start_server(model_base_path=tmp_path / "m", enable_batching=True)
-    assert counted("batching_session:wrapped_run_count") == runs + 1
+    assert counted(**metric) == queued + 1
 
 
 def test_a_version_that_is_warmed_up_does_not_hold_up_the_only_batch_thread(start_server, tmp_path, held_run):

@@ -217,17 +217,6 @@ def test_no_http_at_all(server, bytes_):
     assert server.http("GET", "/v1/models/default")[0] == 200
 
 
-def test_chunked_body_and_keep_alive(server):
-    chunks = b'Host: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{"inputs\r\n7\r\n": 2.0}\r\n0\r\n\r\n'
-    with connected(server.options.rest_api_port) as connection:
-        for _ in range(2):
-            connection.sendall(HEAD + chunks)
-            answer = b""
-            while not answer.endswith(b"}"):
-                answer += connection.recv(10_000)
-            assert b"200 OK" in answer and b'"outputs": 3.0' in answer
-
-
 def test_unfinished_requests_do_not_delay_the_end(start_server):
     running = start_server()
     with connected(running.options.rest_api_port, HEAD + b"Content-Length: 100\r\n\r\n{") as connection:

@@ -83,6 +83,11 @@ def test_big_endian_arrays_are_sent_right():
     assert_array_equal(tensors.read_tensor(filled(np.array([1, 256], dtype=">i4"))), [1, 256])
 
 
+def test_variables_references_are_their_base_type():
+    assert tensors.type_name(101) == "float32"
+    assert tensors.numpy_type(103) == np.int32
+
+
 @pytest.mark.parametrize(
     "value, words", [([[1, 2], [3]], "ragged"), (np.array(["2020"], dtype="M8[Y]"), "datetime64"), ([None], "None")]
 )
