@@ -31,8 +31,9 @@ def server(request, exported, tmp_path_factory):
 
 
 @pytest.mark.few(1)
-def test_a_full_benchmark(server, exported):
+def test_a_full_benchmark(server, exported, tokenizer, monkeypatch):
     # More than 5 s: the process that calls the model without a server imports TensorFlow.
+    monkeypatch.setattr("serving.benchmark.workload._HIGHEST_ID", tokenizer.vocab_size)
     settings = BenchmarkSettings(
         target=server, model="ids", lengths="8,64", batches="2", seconds=0.4, warmup_seconds=0.1,
         in_process=str(exported("ids"))
