@@ -81,12 +81,13 @@ FAMILIES = {
     }
 }  # fmt: skip
 LABELS, SINGLE = ["dull", "so so", "fine"], {"inputs": ["text"]}
+LABELLED = SINGLE | {"labels": LABELS}
 # Of each version that is saved, loaded and served: head, family, task and settings of its export.
 EXPORTS = {
-    "ids": ("exiting classifier", "albert", SINGLE | {"labels": LABELS}, {}),
+    "ids": ("exiting classifier", "albert", LABELLED, {}),
     # Quantized, calibrated and checked in a process of its own.
     "int8": (
-        "classifier", "albert", SINGLE | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
+        "classifier", "albert", LABELLED | {"max_seq_length": 24, "metrics": {"accuracy": 0.5}},
         {"inputs": "text", "compute": "int8", "check": True, "calibration_text": "lines.txt",
          "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"}
     ),

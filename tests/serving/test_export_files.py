@@ -15,6 +15,7 @@ from serving.exportable import CLASSIFY, PREDICT, REGRESS, ExportOptions, make_e
 from serving.exporting import save
 from tests.refusals import refused
 from tests.serving.conftest import EXPORTS
+from tests.serving.test_counts import nodes_of
 
 # Beyond core TensorFlow; tensorflow_model_server has linked these since 2.8.
 WORDPIECE_OPS = {"WordpieceTokenizeWithOffsets"}
@@ -35,7 +36,7 @@ def _some_slow(names):
 @pytest.mark.parametrize("name", _some_slow(EXPORTS))
 def test_only_ops_that_old_servers_have_and_large_tables_once(exported, name):
     graph = graph_of(exported(name)).graph_def
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    nodes = nodes_of(graph)
     extra = {one.op for one in nodes if not hasattr(tf.raw_ops, one.op) and one.op != "NoOp" and one.op[0] != "_"}
     by_text = EXPORTS[name][3].get("inputs") == "text"
     assert extra == ((SENTENCEPIECE_OPS if name == "pretrainer" else WORDPIECE_OPS) if by_text else set())

@@ -1,4 +1,4 @@
-"""Closed and open loops against servers that answer, stall, fail and drop."""
+"""Closed and open loops against servers that answer, stall, fail and drop; percentiles and verdicts."""
 
 import contextlib
 import threading
@@ -7,11 +7,13 @@ import time
 import grpc
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from serving.benchmark import point
-from serving.benchmark.load import Driver, Load, Samples, due_times
+from serving.benchmark.load import PERCENTILES, Driver, Load, Samples, due_times, percentile, samples_needed, summarise
 from serving.client import Connection
 from tests.serving.benchmark.conftest import ANSWER, Numbered
 from tests.stand_in import StandIn
@@ -190,3 +192,22 @@ def test_closed_loop_goes_on_for_the_least_number_of_requests():
     enough = drive(Load("closed", 1, least_requests=40), slow, seconds=0.1)
     cut = drive(Load("closed", 1, least_requests=1000), slow, seconds=0.02)
     assert 40 <= len(enough.due) <= 41 and len(cut.due) < 100
+
+
+latencies = st.lists(st.floats(0.002, 100_000), min_size=1, max_size=200).map(np.array)
+
+
+@given(latencies, st.sampled_from(list(PERCENTILES.values())))
+@example(np.arange(1, 1001), 99.9)
+def test_percentile_is_the_smallest_value_that_covers_the_share(values, percent):
+    found = percentile(np.sort(values), percent)
+    assert found in values
+    assert (values <= found).mean() >= percent / 100 - 1e-9
+    assert (values < found).mean() < percent / 100
+
+
+def test_a_percentile_is_quoted_only_with_ten_samples_beyond():
+    for (name, percent), needed in zip(PERCENTILES.items(), (20, 100, 200, 1000, 10_000), strict=True):
+        assert samples_needed(percent) == needed
+        assert summarise(np.ones(needed - 1))[name] is None and summarise(np.ones(needed))[name] == 1
+    assert set(summarise(np.empty(0)).values()) == {None}

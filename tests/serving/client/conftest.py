@@ -6,6 +6,7 @@ import socket
 import threading
 
 import pytest
+import trustme
 
 from serving.client import Client, Connection
 from tests.stand_in import IDS, StandIn
@@ -17,6 +18,18 @@ def connected(behaviour=None, inputs=IDS, options=None, **connection):
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(StandIn(behaviour, inputs=inputs))
         yield stack.enter_context(Client(Connection(server.target, **connection), "default", **options or {}))
+
+
+def write_certificates(folder):
+    """Keys and certificates of a server and a client, whom an authority knows; gives the client's files by flags."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    for name, identities in (("server", ("models.example", "127.0.0.1")), ("client", ("someone.example",))):
+        signed = authority.issue_cert(*identities)
+        signed.private_key_pem.write_to_path(folder / f"{name}.key")
+        signed.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
+    flags = {"root_certificates": "authority.pem", "client_key": "client.key", "client_certificate": "client.pem"}
+    return {flag: str(folder / name) for flag, name in flags.items()}
 
 
 class Relay:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-import trustme
 
 from serving.benchmark.settings import BenchmarkSettings
 from serving.client import AsyncClient, Client, Connection, ServingError
@@ -25,7 +24,7 @@ from serving.score.__main__ import main as score_main
 from serving.wire import protos
 from tests.column import Column
 from tests.refusals import refused
-from tests.serving.client.conftest import connected
+from tests.serving.client.conftest import connected, write_certificates
 from tests.serving.score.conftest import read_lines
 from tests.stand_in import TEXT, StandIn, constant_answer
 
@@ -53,12 +52,6 @@ class Failing:
 
 
 IDS = {"input_ids": np.array([[2, 7, 3]], np.int32), "lengths": np.array([3], np.int32)}
-
-
-def test_predict_sends_and_reads_more_than_grpc_s_four_megabytes():
-    big = np.zeros((1, 3_000_000), np.float32)
-    with connected(echo) as client:
-        np.testing.assert_array_equal(client.predict({"x": big})["x"], big)
 
 
 def test_predict_text_and_metadata_and_status():
@@ -246,41 +239,10 @@ def test_compression_sends_fewer_bytes(relay, compression):
     assert sent[None] > 64 * 512 * 4 > 20 * sent[compression]
 
 
-def tls_of(tmp_path, mutual):
-    """Returns a server's credentials, and the files of a client's certificate by the flags of commands."""
-    authority, names = trustme.CA(), {}
-    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    for name, identity in (("server", ("models.example", "127.0.0.1")), ("client", ("someone.example",))):
-        certificate = authority.issue_cert(*identity)
-        names[name] = [str(tmp_path / f"{name}.{kind}") for kind in ("key", "pem")]
-        certificate.private_key_pem.write_to_path(names[name][0])
-        certificate.cert_chain_pems[0].write_to_path(names[name][1])
-    key, pem = ((tmp_path / f"server.{kind}").read_bytes() for kind in ("key", "pem"))
-    roots = authority.cert_pem.bytes() if mutual else None
-    credentials = grpc.ssl_server_credentials([(key, pem)], roots, require_client_auth=mutual)
-    return credentials, {
-        "root_certificates": str(tmp_path / "authority.pem"),
-        **dict(zip(("client_key", "client_certificate"), names["client"])),
-    }
-
-
-@pytest.mark.parametrize("mutual", [False, True])
-def test_tls(tmp_path, mutual):
-    credentials, files = tls_of(tmp_path, mutual)
-    trusted = {"root_certificates": files["root_certificates"], "server_name": "models.example"}
-    good = trusted | (files if mutual else {})
-    wrong = [{"tls": True, "server_name": "models.example"}, {**trusted, "server_name": "other.example"}]
-    with StandIn(credentials=credentials) as server:
-        with Client(Connection(server.target, **good), "default") as client:
-            assert client.served_version() == 1
-        for options in [trusted] if mutual else wrong:
-            with Client(Connection(server.target, attempts=1, **options), "default", timeout_s=5) as client:
-                with pytest.raises(ServingError, match="UNAVAILABLE" if mutual else "root_certificates"):
-                    client.status()
-
-
 def test_commands_show_their_certificate(tmp_path, capsys):
-    credentials, files = tls_of(tmp_path, mutual=True)
+    files = write_certificates(tmp_path)
+    key, pem, roots = ((tmp_path / name).read_bytes() for name in ("server.key", "server.pem", "authority.pem"))
+    credentials = grpc.ssl_server_credentials([(key, pem)], roots, require_client_auth=True)
     (tmp_path / "rows.txt").write_text("a roof")
     with StandIn(inputs=TEXT, credentials=credentials) as server:
         where = {"target": server.target, **files}

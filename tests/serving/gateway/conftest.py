@@ -306,19 +306,19 @@ def timing_of(answer):
     return list(map(float, parts.groups()))
 
 
-def wait_until(holds, seconds=20.0):
+def wait_until(holds, seconds=60.0):
+    """Waits until a condition holds; a call that fails says that it does not yet."""
     end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it never came to be"
+    while time.monotonic() < end:
+        with contextlib.suppress(grpc.RpcError, httpx.TransportError):
+            if holds():
+                return
         time.sleep(0.005)
+    raise AssertionError("it never came to be")
 
 
 def wait_until_healthy(url):
-    def is_healthy():
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{url}/health").status_code == 200
-
-    wait_until(is_healthy, 120)
+    wait_until(lambda: httpx.get(f"{url}/health").status_code == 200, 120)
 
 
 def start_gateway(stack, target, live=True, models=("default",), keys=None, **options):
@@ -341,18 +341,19 @@ def gateway_to():
         yield functools.partial(start_gateway, stack)
 
 
+def start_model(stack, kind, port=0):
+    """A fake model of that kind, and its server, until the stack ends."""
+    model = FakeModel(kind)
+    stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=16, port=port))
+    stack.callback(model.open.set)
+    return model, stand_in
+
+
 @pytest.fixture
 def fake_server():
     """fake_server(kind, port=0): a fake model of that kind behind a port; gives both."""
     with contextlib.ExitStack() as stack:
-
-        def make(kind, port=0):
-            model = FakeModel(kind)
-            stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=16, port=port))
-            stack.callback(model.open.set)
-            return model, stand_in
-
-        yield make
+        yield functools.partial(start_model, stack)
 
 
 @pytest.fixture
@@ -370,8 +371,7 @@ def shared_gateway():
 
         @functools.cache
         def make(kind, **options):
-            model = FakeModel(kind)
-            stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
+            model, stand_in = start_model(stack, kind)
             gateway = start_gateway(stack, stand_in.target, **{"check_s": 600.0} | options)
             gateway.model = model
             return gateway

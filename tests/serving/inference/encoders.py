@@ -62,9 +62,6 @@ def encoders_mostly_slow(*quick):
     return pytest.mark.parametrize("changes", named)
 
 
-encoders = encoders_mostly_slow(*ENCODERS)
-
-
 def make_keras(seed=0, **changes):
     """An encoder with no bias, scale, gate or extension at its start, where it might have no effect."""
     keras.utils.set_random_seed(seed)

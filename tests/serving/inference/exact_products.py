@@ -1,4 +1,4 @@
-"""8-bit products without rounding of their sums, and how far oneDNN's are from them.
+"""How far oneDNN's 8-bit products are from products of the same integers without rounding of their sums.
 
 `python -m` this module prints the distance relative to the largest: of extreme inputs and wide weights, neighbours of
 one sign among them, which saturate where anything does; "wide" without int8's limit on their sums.
@@ -6,57 +6,13 @@ one sign among them, which saturate where anything does; "wide" without int8's l
 
 import tfrecords.base.machine.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
-import contextlib
-
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.layers import activation
-from serving.inference import int8, onednn
+from serving.inference import int8
 from serving.inference.int8 import QuantizedDense, quantize
 
 INPUTS, UNITS = 130, 48
-_ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
-
-
-class ExactDense:
-    """Computes a QuantizedDense in float32; its sums of integers are exact up to 2**24."""
-
-    def __init__(self, layer):
-        self.layer = layer
-
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None):
-        bias, largest = self.layer.of_inputs(largest)
-        numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
-        found = tf.matmul(numbers, kernel) * (largest / 255 * self.layer.range / 127) + bias
-        if function is not None:
-            found = activation(_ACTIVATIONS[function])(found)
-        if residual is not None:
-            found += residual
-        if dtype != tf.quint8:
-            return tf.cast(found, dtype)
-        low, high = output_range
-        found = tf.round(tf.clip_by_value((found - low) * (255 / (high - low)), 0, 255))
-        return tf.bitcast(tf.cast(found, tf.uint8), tf.quint8)
-
-
-@contextlib.contextmanager
-def exact_products(encoder):
-    """Replaces an encoder's 8-bit products by float32 ones of the same integers, for tracing; restores them on exit."""
-    halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
-    layers = [
-        (half, name, layer)
-        for half in filter(None, halves)
-        for name, layer in vars(half).items()
-        if isinstance(layer, QuantizedDense)
-    ]
-    try:
-        for half, name, layer in layers:
-            setattr(half, name, ExactDense(layer))
-        yield
-    finally:
-        for half, name, layer in layers:
-            setattr(half, name, layer)
 
 
 def widest(kernel):

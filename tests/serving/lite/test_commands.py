@@ -15,6 +15,7 @@ from serving.litert import search
 from serving.score.job import score
 from serving.score.models import ModelSource
 from tests.refusals import refused
+from tests.serving.conftest import LABELLED
 from tfrecords.base import script
 
 
@@ -46,7 +47,7 @@ def test_a_command_sees_what_its_model_is(vectors, monkeypatch, tmp_path, comman
 
 
 def test_ask(both, capsys):
-    _, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
+    _, lite = both("classifier", task=LABELLED)
     capsys.readouterr()
     ask(AskSettings(folder=str(lite.folder), text=("the cat", "paris")))
     lines = capsys.readouterr().out.splitlines()
@@ -69,7 +70,7 @@ def test_an_index_belongs_to_what_made_its_vectors(vectors, both, tmp_path, caps
 
 
 def test_files_are_scored(both, tmp_path):
-    _, lite = both("classifier", task={"labels": ["dull", "so so", "fine"], "inputs": ["text"]})
+    _, lite = both("classifier", task=LABELLED)
     (tmp_path / "rows.txt").write_text("the cat sat\nparis\n")
     score(str(tmp_path / "rows.txt"), str(tmp_path / "out"), ModelSource(str(lite.folder.parent)))
     (table,) = (tmp_path / "out").glob("rows*.jsonl")

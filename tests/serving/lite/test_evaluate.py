@@ -18,7 +18,7 @@ from serving.export import ExportSettings, export
 from serving.litert import agreement
 from serving.manifest import MANIFEST
 from tests.refusals import refused
-from tests.serving.conftest import LABELS, SINGLE, write_export
+from tests.serving.conftest import LABELLED, LABELS, write_export
 from tfrecords.base import files
 from tfrecords.base.tables import write_table
 from tfrecords.reading.framing import Framer, encode
@@ -74,9 +74,7 @@ def test_a_saved_model_is_measured_by_its_own_answers(exported, rows, tmp_path, 
 
 def test_a_litert_version_is_compared_while_its_model_is_there(make_model, tokenizer, rows, tmp_path, capsys):
     model = make_model("classifier", hidden_size=64, intermediate_size=128)
-    version = write_export(
-        tmp_path, model, tokenizer, SINGLE | {"labels": LABELS}, engine="litert", inputs="text", compute="int8"
-    )
+    version = write_export(tmp_path, model, tokenizer, LABELLED, engine="litert", inputs="text", compute="int8")
     lite = evaluate.LiteModel(version)
     own = assert_measured(version, version, lambda texts: [one["label"] for one in lite.predict(texts)], rows, capsys)
     (tmp_path / "model.keras").unlink()
@@ -119,9 +117,7 @@ def test_the_least_cosine_is_099(angle, near):
 @pytest.fixture
 def run(make_model, tokenizer, tmp_path):
     """A model's folder with rows that its run held out."""
-    version = write_export(
-        tmp_path, make_model("classifier"), tokenizer, SINGLE | {"labels": LABELS}, engine="litert", inputs="text"
-    )
+    version = write_export(tmp_path, make_model("classifier"), tokenizer, LABELLED, engine="litert", inputs="text")
     shutil.rmtree(version.parent)
     write_held_out(tmp_path, [Answered((text,), label, label) for text, label in zip(TEXTS, WANTED)])
     return tmp_path

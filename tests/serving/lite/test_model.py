@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from operator import methodcaller
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from serving.litert import agreement
 from serving.litert.trial_lines import ordinary
 from tests.column import Column
 from tests.refusals import refused
+from tests.serving.conftest import LABELLED
 from tfrecords.base.errors import UserError
 
 CONTEXT = (
@@ -48,15 +50,11 @@ def outcome(call):
         return str(error)
 
 
-LABELS = {"labels": ["dull", "so so", "fine"], "inputs": ["text"]}
-PAIRS = LABELS | {"inputs": ["one", "two"]}
-
-
 @pytest.mark.parametrize(
     "head, family, task, columns",
     [
-        ("classifier", "albert", LABELS, (WORDS,)),
-        ("classifier", "roberta", PAIRS, (WORDS, [*WORDS[1:], "the " * 60])),
+        ("classifier", "albert", LABELLED, (WORDS,)),
+        ("classifier", "roberta", LABELLED | {"inputs": ["one", "two"]}, (WORDS, [*WORDS[1:], "the " * 60])),
         ("regressor", "albert", None, (["the " * 60, *WORDS], ["paris", *reversed(WORDS)])),
         ("token classifier", "roberta", None, ([*WORDS, ["New York", " a", "", "the"], "sat " * 60],)),
         ("spans", "albert", {"null_threshold": 0.5}, (["what is the capital of france?", "who"], [CONTEXT, " "])),
@@ -111,26 +109,18 @@ class TestVectors:
         assert np.array_equal(lite.encode(column), lite.encode(list(column)))
 
     @pytest.mark.parametrize(
-        "texts",
-        [["a", None], ["a", float("nan")], ["a", 3], None, 3, {"a": "b"}, np.ones((2, 2)), [b"\xff"], [["a"]], {"a"}],
-        ids=str,
+        "call",
+        [
+            *(methodcaller("encode", texts) for texts in (["a", None], ["a", float("nan")], ["a", 3], None, 3, {"a"})),
+            *(methodcaller("encode", texts) for texts in ({"a": "b"}, np.ones((2, 2)), [b"\xff"], [["a"]])),
+            *(methodcaller("encode", ["a"], prompt_name="none"), methodcaller("encode", ["a"], normalize=1)),
+            *(methodcaller("predict", ["a"], second) for second in (["b"], "b")),
+            methodcaller("similarity", np.ones((2, 3)), np.ones((2, 4))),
+        ],
     )
-    def test_what_is_no_text_is_refused_alike(self, vectors, texts):
-        loaded, lite = vectors
-        messages = [outcome(lambda: model.encode(texts)) for model in (loaded, lite)]  # noqa: B023
+    def test_refusals_are_alike(self, vectors, call):
+        messages = [outcome(lambda: call(model)) for model in vectors]  # noqa: B023
         assert isinstance(messages[0], str) and messages[0] == messages[1]
-
-    def test_other_refusals_are_alike(self, vectors):
-        calls = [
-            lambda model: model.encode(["a"], prompt_name="none"),
-            lambda model: model.encode(["a"], normalize=1),
-            lambda model: model.predict(["a"], ["b"]),
-            lambda model: model.similarity(np.ones((2, 3)), np.ones((2, 4))),
-            lambda model: model.predict(["a"], "b"),
-        ]
-        for call in calls:
-            messages = [outcome(lambda: call(model)) for model in vectors]  # noqa: B023
-            assert isinstance(messages[0], str) and messages[0] == messages[1]
 
     @pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 19, 40])
     def test_texts_are_cut_alike_with_the_same_warning(self, vectors, count, caplog):
@@ -271,7 +261,7 @@ def test_lines_that_judge_a_model_are_of_its_vocabularys_words(tokenizer):
 @pytest.mark.parametrize(
     "made",
     [
-        ("classifier", "albert", LABELS), ("regressor",), ("token classifier", "roberta"), ("embedder",),
+        ("classifier", "albert", LABELLED), ("regressor",), ("token classifier", "roberta"), ("embedder",),
         ("spans", "albert", {"null_threshold": 0.5}), ("multiple choice",), ("pretrainer",)
     ]
 )  # fmt: skip

@@ -1,14 +1,17 @@
-"""The signatures of LiteRT versions against those of SavedModels: every head, by text and by ids."""
+"""The signatures of LiteRT versions against those of SavedModels, by text and by ids; and the windows of long texts."""
 
 import functools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from serving.lite.model import LiteModel
+from serving.lite.rows import Framer as LiteFramer
 from serving.lite.signatures import signatures_of
 from tests.refusals import refused
-from tests.serving.conftest import LABELS, assert_close, example
+from tests.serving.conftest import LABELLED, LABELS, assert_close, example
+from tfrecords.reading.framing import Framer
 
 TEXTS = [b"the cat sat", b"", "a \u00e9 film, \u200d 2000 [UNK] the".encode(), b"the river runs in paris " * 12]
 CONTEXTS = [b"paris is the capital of france", b"the cat sat on the mat " * 20, b"", b"\xff the river runs"]
@@ -18,7 +21,7 @@ PAIR = {"inputs": ["first", "second"]}
 CASES = {
     "classes": (
         "classifier",
-        {"labels": LABELS, "inputs": ["text"]},
+        LABELLED,
         "serving_default with_options tokenize ids classify",
     ),
     "pairs": ("classifier", {"labels": LABELS} | PAIR, "serving_default with_options tokenize ids classify"),
@@ -150,3 +153,20 @@ def test_no_rows_are_no_answers(lite, case, name):
     found = signature.call(inputs, lambda: None)
     for alias, (dtype, shape) in signature.outputs.items():
         assert (len(found[alias]), found[alias].dtype, found[alias].ndim) == (0, dtype, len(shape)), alias
+
+
+@pytest.mark.parametrize("family", ["albert", "roberta"])
+@pytest.mark.parametrize("size", [0, 1, 5, 9, 23, 60])
+@pytest.mark.parametrize("length, stride, asked", [(12, 3, 2), (12, 128, 9), (20, 5, 0), (20, 4, 30)])
+def test_windows(tokenizer_of, family, size, length, stride, asked):
+    texts = [np.arange(7, 7 + count, dtype=np.int32) for count in (asked, size)]
+    ragged = [tf.RaggedTensor.from_row_lengths(ids, [len(ids)]) for ids in texts]
+    expected = Framer(tokenizer_of(family), length).windows(*ragged, stride, 6)
+    found = list(LiteFramer(tokenizer_of(family), length).windows(*texts, stride, 6))
+    for name in ("input_ids", "segment_ids"):
+        assert getattr(expected.rows, name).to_list() == [window.row[name].tolist() for window in found]
+    assert [int(window.row["lengths"]) for window in found] == [len(window.row["input_ids"]) for window in found]
+    for name in ("first_token", "first_column", "size"):
+        assert getattr(expected, name).numpy().tolist() == [getattr(window, name) for window in found]
+    is_best = [row[window.first_column :][: window.size] for row, window in zip(expected.is_best.to_list(), found)]
+    assert is_best == [window.is_best.tolist() for window in found]

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
 from serving.model_server.versions import saved_model
 from tests.servers import config_of, free_port
+from tests.serving.gateway.conftest import wait_until
 from tests.serving.model_server.models import export_half_plus_two, export_held, export_zoo
 
 
@@ -209,7 +209,7 @@ def launch(run_module, command_runners):
         for process in processes:
             process.kill()
         ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=240)
-        assert wait_for(lambda: bool(children.read_text()))
+        wait_until(lambda: bool(children.read_text()))
         processes.append(Process(int(children.read_text()), ending))
         return processes[-1]
 
@@ -273,19 +273,6 @@ def counted():
         return sum(sample.value for sample in samples if sample.name in names and sample.labels == labels)
 
     return read
-
-
-def wait_for(condition, seconds=60.0):
-    """Whether the condition comes true; a call that fails says that it has not yet."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if condition():
-                return True
-        except grpc.RpcError:
-            pass
-        time.sleep(0.02)
-    return False
 
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -101,10 +101,11 @@ def export_zoo(folder):
     }
     export_function(folder, **signatures)
 
-    def set_default(graph):
+    def edit(graph):
         graph.signature_def["add"].defaults["q"].CopyFrom(tf.make_tensor_proto(10.0))
+        graph.signature_def["constant"].method_name = "my/method"
 
-    return edited(folder, set_default)
+    return edited(folder, edit)
 
 
 def export_held(folder):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from serving.model_server.batching import BatchingOptions, BatchingRunner, BatchScheduler
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import BatchingParameters
-from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.conftest import wait_until
 
 SPLITTING = "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 } "
 SPLIT = SPLITTING + "max_batch_size { value: 10 } "
@@ -52,7 +52,7 @@ class Batched:
             futures = []
             for feeds, *how in requests:
                 futures.append(pool.submit(self.batching.run, feeds, *(how or (["y"],))))
-                assert wait_for(lambda: self._waiting() + sum(f.done() for f in futures) >= len(futures))
+                wait_until(lambda: self._waiting() + sum(f.done() for f in futures) >= len(futures))
             self.before_the_run()
             self._gate.set()
             blocker.result()
@@ -204,7 +204,7 @@ def test_timeout_waits_for_company_but_a_full_batch_goes_at_once():
     batched = Batched("max_batch_size { value: 2 } batch_timeout_micros { value: 3000000000 }")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(batched.batching.run, x(1), ["y"])
-        assert wait_for(lambda: batched._waiting() or batched.runs)
+        wait_until(lambda: batched._waiting() or batched.runs)
         (queue,) = batched.batching._queues.values()
         assert queue.ready_at() > time.monotonic() + 2000
         results = [future.result(60) for future in [first, pool.submit(batched.batching.run, x(2), ["y"])]]

@@ -14,7 +14,7 @@ from serving.gateway.settings import GatewayOptions
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters
-from tests.serving.model_server.conftest import predict_request, wait_for
+from tests.serving.model_server.conftest import predict_request, wait_until
 from tests.serving.model_server.models import export_function, export_half_plus_two, signature
 
 PREDICT = "/v1/models/default:predict"
@@ -55,14 +55,6 @@ def test_behind_the_server(batched, counted):
         assert client.predict({"x": np.ones((20, 1), np.float32)})["y"].tolist() == [[2.5]] * 20
 
 
-def test_the_thread_pool_has_a_name_without_a_parameters_file(start_server, counted):
-    running = start_server(enable_batching=True)
-    metric = {"name": "batching_session:queuing_latency_count", "thread_pool_name": "model_server_batch_threads"}
-    queued = counted(**metric)
-    running.predict(2.0)
-    assert counted(**metric) == queued + 1
-
-
 def test_parameters_per_model(start_server, tmp_path):
     base = tmp_path / "m"
     export_half_plus_two(base / "1")
@@ -72,7 +64,7 @@ def test_parameters_per_model(start_server, tmp_path):
     (tmp_path / "2" / "batching_params.pbtxt").write_text("max_batch_size { value: 2 }")
     (tmp_path / "2").rename(base / "2")
     refused = {"error": "Task size 3 is larger than maximum input batch size 2"}
-    assert wait_for(lambda: running.http("POST", PREDICT, {"instances": [1.0, 2.0, 3.0]})[1] == refused)
+    wait_until(lambda: running.http("POST", PREDICT, {"instances": [1.0, 2.0, 3.0]})[1] == refused)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from serving.client import Client, Connection
 from serving.model_server import flags, telemetry
 from serving.model_server.batching import BatchingOptions
 from serving.wire.protos import BatchingParameters, MonitoringConfig
-from tests.serving.model_server.conftest import ESTABLISHED, sockets, wait_for
+from tests.serving.model_server.conftest import ESTABLISHED, sockets, wait_until
 
 DEPLOY = Path(flags.__file__).parents[1] / "deploy"
 GRPC, REST = 8500, 8501
@@ -216,7 +216,7 @@ def test_clients_lose_no_request_when_their_connections_end(start_server):
             seen.update(sockets(server.options.port, ESTABLISHED))
             return len(seen) > 2
 
-        assert wait_for(connected_thrice)
+        wait_until(connected_thrice)
 
 
 def test_kubernetes_deployment():

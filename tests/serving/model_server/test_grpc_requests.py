@@ -72,6 +72,12 @@ def others(zoo):
         one.stop()
 
 
+def test_the_method_of_predict_is_checked_on_request(others):
+    status = status_of(others[1].predictions.Predict, predict_request("zoo", "constant"))
+    assert status.startswith("INVALID_ARGUMENT: Expected prediction signature method_name to be")
+    assert status.endswith("Was: my/method")
+
+
 @pytest.mark.parametrize("method", ["Classify", "Regress", "MultiInference"])
 def test_signatures_of_saved_model_save_are_batched_and_their_methods_checked_on_request(others, method):
     ((_, request, answer), *_) = [row for row in REQUESTS if row[0] == method and '"zoo"' in row[1]]

@@ -22,7 +22,7 @@ from tests.serving.model_server.conftest import (
     post,
     predict_request,
     sockets,
-    wait_for,
+    wait_until,
 )
 
 KINDS = ["string", "float32", "bool", "int8", "int32", "int64", "uint64", "float16", "bfloat16", "complex64"]
@@ -199,7 +199,7 @@ def test_sigterm_finishes_what_runs_and_ends_with_status_0(victim, held_run):
     call = victim.stub.Predict.future(predict_request("held", text=[str(held_run.folder)]), 120)
     held_run.wait_until_it_runs()
     os.kill(victim.process.pid, signal.SIGTERM)
-    assert wait_for(lambda: is_refused(victim.rest_port))
+    wait_until(lambda: is_refused(victim.rest_port))
     assert victim.process.runs() and not call.done()
     held_run.finish()
     assert list(call.result().outputs["embedding"].float_val) == [1.0, 1.0]

@@ -14,8 +14,7 @@ from serving.model_server.json_request import parse_object
 from serving.model_server.rest import RestApi
 from serving.model_server.status import StatusError
 from serving.model_server.telemetry import RequestLog
-from tests.serving.model_server.conftest import predict_request, status_of, wait_for
-from tests.serving.model_server.models import edited, export_half_plus_two
+from tests.serving.model_server.conftest import predict_request, status_of, wait_until
 
 PREDICT = "/v1/models/default:predict"
 BODY = b'{"inputs": 2.0}'
@@ -29,13 +28,13 @@ def ask_for_nobody(running):
 def test_one_request_too_many_is_refused(start_server, held):
     running = start_server(model_base_path=held, grpc_max_threads=3)
     busy = [running.predictions.Predict.future(predict_request(signature="stuck", x=1.0), 60) for _ in range(2)]
-    assert wait_for(lambda: ask_for_nobody(running) != NOBODY)
+    wait_until(lambda: ask_for_nobody(running) != NOBODY)
     assert ask_for_nobody(running) == "RESOURCE_EXHAUSTED: Server Threadpool Exhausted"
     for _ in busy:
         body = {"signature_name": "release", "inputs": 2.0}
         assert running.http("POST", PREDICT, body)[1] == {"outputs": 2.0}
     assert [list(call.result().outputs["y"].float_val) for call in busy] == [[3.0], [3.0]]
-    assert wait_for(lambda: ask_for_nobody(running) == NOBODY)
+    wait_until(lambda: ask_for_nobody(running) == NOBODY)
 
 
 def test_a_time_limit_ends_the_run_of_the_graph(start_server, held):
@@ -45,7 +44,7 @@ def test_a_time_limit_ends_the_run_of_the_graph(start_server, held):
         for _ in range(2):
             status = status_of(running.predictions.Predict, predict_request(signature="stuck", x=1.0), timeout=0.2)
             assert status.startswith("DEADLINE_EXCEEDED")
-            assert wait_for(lambda: ask_for_nobody(running) == NOBODY)
+            wait_until(lambda: ask_for_nobody(running) == NOBODY)
         assert running.http("POST", PREDICT, {"signature_name": "stuck", "inputs": 1.0})[0] == 504
     finally:
         for _ in range(3):
@@ -103,17 +102,6 @@ def test_tensor_content_on_request(start_server):
     output = running.predictions.Predict(predict_request(x=[[2.0]])).outputs["y"]
     assert output.tensor_content == np.float32(3.0).tobytes()
     assert not output.float_val
-
-
-def test_the_method_of_predict_is_checked_on_request_alone(start_server, tmp_path):
-    def rename(graph):
-        graph.signature_def["serving_default"].method_name = "my/method"
-
-    edited(export_half_plus_two(tmp_path / "m" / "1"), rename)
-    assert start_server(model_base_path=tmp_path / "m").predict(2.0) == [3.0]
-    strict = start_server(model_base_path=tmp_path / "m", enable_signature_method_name_check=True)
-    status = status_of(strict.predict, 2.0)
-    assert status.startswith("INVALID_ARGUMENT: Expected prediction signature method_name") and "my/method" in status
 
 
 def test_unix_socket(start_server, tmp_path):

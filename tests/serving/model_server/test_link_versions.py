@@ -11,7 +11,7 @@ import pytest
 from serving.inference import InferenceEncoder, InferenceOptions, onednn
 from serving.manifest import MANIFEST
 from serving.model_server import flags
-from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.conftest import wait_until
 from tfrecords.base import files
 
 SCRIPT = Path(flags.__file__).parents[1] / "deploy" / "link_versions.sh"
@@ -116,16 +116,17 @@ def test_versions_come_and_go_while_the_server_runs(models, tmp_path):
     command = ["sh", SCRIPT, "sleep", "3600"]
     server = subprocess.Popen(command, env=settings(tmp_path), stderr=subprocess.PIPE, text=True)
     try:
-        assert wait_for(lambda: (tmp_path / "links" / "m").exists() and linked(tmp_path) == ["00000005", "1", "3"])
+        wait_until(lambda: (tmp_path / "links" / "m").exists() and linked(tmp_path) == ["00000005", "1", "3"])
         for number, compute in ((7, "float32"), (8, "bfloat16")):
             write_manifest(tmp_path / "new", compute)
             (tmp_path / "new").rename(models / "m" / str(number))
         shutil.rmtree(models / "m" / "1")
-        assert wait_for(lambda: linked(tmp_path) == ["00000005", "3", "7"])
+        wait_until(lambda: linked(tmp_path) == ["00000005", "3", "7"])
         assert "version 2" in server.stderr.readline() and "version 8" in server.stderr.readline()
         # A share that is away for a moment.
         (models / "m").rename(models / "away")
-        assert not wait_for(lambda: len(linked(tmp_path)) != 3, seconds=0.5)
+        with pytest.raises(AssertionError):
+            wait_until(lambda: len(linked(tmp_path)) != 3, seconds=0.5)
     finally:
         server.kill()
         server.communicate()

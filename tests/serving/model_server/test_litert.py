@@ -14,9 +14,9 @@ from serving.model_server import core
 from serving.model_server.status import StatusError
 from serving.wire.tensors import to_numpy
 from tests.servers import free_port
-from tests.serving.conftest import LABELS
+from tests.serving.conftest import LABELLED, LABELS
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_for
+from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_until
 
 
 def test_a_version_with_both_kinds_is_a_saved_model_unless_told_otherwise(start_server, tmp_path, half_plus_two):
@@ -31,10 +31,8 @@ def test_a_version_with_both_kinds_is_a_saved_model_unless_told_otherwise(start_
 @pytest.fixture(scope="module")
 def lite(lite_version, tmp_path_factory):
     """A server of a LiteRT version of texts, `default`, and one of ids, `ids`."""
-    task = {"labels": LABELS, "inputs": ["text"]}
-    folders = {
-        name: lite_version("classifier", task, kind).parent for name, kind in (("default", "text"), ("ids", "ids"))
-    }
+    kinds = {"default": "text", "ids": "ids"}
+    folders = {name: lite_version("classifier", LABELLED, kind).parent for name, kind in kinds.items()}
     file = tmp_path_factory.mktemp("lite") / "models.config"
     file.write_text(config_text(**folders))
     running = start(model_config_file=str(file))
@@ -96,7 +94,7 @@ def test_a_deadline_ends_a_request_between_its_rows(lite):
 
 
 def test_a_version_that_is_copied_slowly_comes_when_it_is_whole(start_server, lite_version, tmp_path):
-    source = lite_version("classifier", {"labels": LABELS, "inputs": ["text"]})
+    source = lite_version("classifier", LABELLED)
     base = tmp_path / "m"
     shutil.copytree(source, base / "1")
     running = start_server(model_base_path=base)
@@ -109,7 +107,7 @@ def test_a_version_that_is_copied_slowly_comes_when_it_is_whole(start_server, li
             # A poll, and a load that fails.
             time.sleep(0.2)
             assert labels_of(running, b"the cat")
-    assert wait_for(lambda: running.server.core._manager.available("default") == [2])
+    wait_until(lambda: running.server.core._manager.available("default") == [2])
     assert labels_of(running, b"the cat")
 
 
@@ -136,14 +134,14 @@ def test_ten_clients_are_answered_while_versions_change_and_their_folders_go(sta
     threads = [threading.Thread(target=ask, args=(number % len(texts),)) for number in range(10)]
     for thread in threads:
         thread.start()
-    assert wait_for(lambda: seen == {0})
+    wait_until(lambda: seen == {0})
     shutil.copytree(versions[1], tmp_path / "new")
     (tmp_path / "new").rename(base / "2")
-    assert wait_for(lambda: running.server.core._manager.available("default") == [2] and seen == {0, 1})
+    wait_until(lambda: running.server.core._manager.available("default") == [2] and seen == {0, 1})
     # What was read once is needed no more.
     shutil.rmtree(base)
     seen.clear()
-    assert wait_for(lambda: seen == {1})
+    wait_until(lambda: seen == {1})
     stopped.set()
     for thread in threads:
         thread.join()

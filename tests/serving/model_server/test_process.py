@@ -16,7 +16,7 @@ from serving.model_server import flags, server
 from serving.model_server.__main__ import main
 from serving.model_server.status import StatusError
 from tests.servers import free_port
-from tests.serving.model_server.conftest import is_refused, predict_request, start, wait_for
+from tests.serving.model_server.conftest import is_refused, predict_request, start, wait_until
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def test_rest_takes_nothing_new_while_the_gateway_finishes(held, held_run):
     running = start(model_base_path=str(held), gateway_port=free_port())
     gateway = f"http://127.0.0.1:{running.options.gateway_port}"
     with ThreadPoolExecutor(2) as pool:
-        assert wait_for(lambda: httpx.get(f"{gateway}/health").status_code == 200)
+        wait_until(lambda: httpx.get(f"{gateway}/health").status_code == 200)
         asked = pool.submit(httpx.post, f"{gateway}/embed", json={"inputs": str(held_run.folder)}, timeout=120)
         held_run.wait_until_it_runs()
         stopped = pool.submit(running.stop)
         try:
-            assert wait_for(lambda: is_refused(running.options.rest_api_port))
+            wait_until(lambda: is_refused(running.options.rest_api_port))
             assert not stopped.done() and not asked.done()
         finally:
             held_run.finish()
@@ -92,7 +92,7 @@ def test_sigterm_does_not_wait_for_ever(launch, held, held_run):
 def test_a_log_that_was_moved_is_opened_anew_after_sighup(launch, half_plus_two, tmp_path):
     port, log = free_port(), tmp_path / "log"
     process = launch("--port=0", f"--rest_api_port={port}", f"--model_base_path={half_plus_two}", f"--access_log={log}")
-    assert wait_for(lambda: process.wrote("Exporting HTTP/REST API"))
+    wait_until(lambda: process.wrote("Exporting HTTP/REST API"))
     for name in ("log.1", "log.2"):
         assert httpx.get(f"http://127.0.0.1:{port}/v1/models/default").status_code == 200
         log.rename(tmp_path / name)
@@ -104,7 +104,7 @@ def test_a_log_that_was_moved_is_opened_anew_after_sighup(launch, half_plus_two,
 
 def test_sigint_while_waiting_for_a_model(launch, tmp_path):
     process = launch("--port=0", f"--grpc_socket_path={tmp_path}/s", f"--model_base_path={tmp_path}")
-    assert wait_for(lambda: process.wrote("Did you forget to name your leaf directory"))
+    wait_until(lambda: process.wrote("Did you forget to name your leaf directory"))
     os.kill(process.pid, signal.SIGINT)
     # At once, and not after the time that a server in service gives its requests.
     ended = process.wait()

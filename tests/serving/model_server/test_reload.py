@@ -9,7 +9,7 @@ from tensorflow_serving.apis import model_management_pb2
 
 from serving.model_server.core import ServerCore
 from serving.model_server.status import StatusError
-from tests.serving.model_server.conftest import config_text, start, status_of, wait_for
+from tests.serving.model_server.conftest import config_text, start, status_of, wait_until
 from tests.serving.model_server.models import export_half_plus_two
 
 QUICKLY = {"model_config_file_poll_wait_seconds": 0.1}
@@ -120,17 +120,17 @@ def test_a_config_file_is_read_again_and_one_that_goes_wrong_takes_nothing_away(
         (config_text(default=half_plus_two, three=tmp_path / "there"), "could not find base path"),
     ):
         file.write_text(text)
-        assert wait_for(lambda complaint=complaint: complaint in caplog.text)
+        wait_until(lambda complaint=complaint: complaint in caplog.text)
         assert running.predict(2.0) == [3.0]
     good = config_text(default=half_plus_two, three=three)
     file.write_text(good)
-    assert wait_for(lambda: running.predict(2.0, model="three") == [4.0])
+    wait_until(lambda: running.predict(2.0, model="three") == [4.0])
     file.write_text(labelled(good, "three", 1))
-    assert wait_for(lambda: running.predict(2.0, model="three", label="stable") == [4.0])
+    wait_until(lambda: running.predict(2.0, model="three", label="stable") == [4.0])
     replacement = tmp_path / "new.config"
     replacement.write_text(config_text(three=three))
     replacement.rename(file)
-    assert wait_for(lambda: running.server.core.model_names == ("three",))
+    wait_until(lambda: running.server.core.model_names == ("three",))
     assert status_of(running.predict, 2.0).startswith("NOT_FOUND")
 
 
@@ -139,7 +139,7 @@ def test_a_config_file_can_be_put_right_while_the_start_waits(tmp_path, half_plu
     file.write_text(config_text(default=half_plus_two, missing=tmp_path / "missing", other=tmp_path / "missing"))
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(start, model_config_file=str(file), **QUICKLY)
-        assert wait_for(lambda: caplog.text.count("could not find base path") == 2)
+        wait_until(lambda: caplog.text.count("could not find base path") == 2)
         assert not starting.done()
         file.write_text(config_text(default=half_plus_two, missing=half_plus_two))
         running = starting.result(60)
@@ -152,12 +152,12 @@ def test_a_reload_that_waits_ends_in_time_and_stops_nobody(start_server, half_pl
     missing = config(default=half_plus_two, missing=tmp_path / "missing")
     reload = running.models.HandleReloadConfigRequest
     waiting = [reload.future(missing) for _ in range(3)]
-    assert wait_for(lambda: sum(call.done() for call in waiting) == 2)
+    wait_until(lambda: sum(call.done() for call in waiting) == 2)
     assert running.predict(2.0) == [3.0]
     assert [call.code().name for call in waiting if call.done()] == ["ABORTED"] * 2
     with pytest.raises(StatusError, match="DEADLINE_EXCEEDED"):
         running.server.core.reload(missing.config, timeout=0.1)
-    assert all(wait_for(call.done) for call in waiting)
+    wait_until(lambda: all(call.done() for call in waiting))
     assert status_of(reload, missing, timeout=0.1).startswith("DEADLINE_EXCEEDED")
     reload(config(default=half_plus_two, missing=half_plus_two))
     assert running.predict(2.0, model="missing") == [3.0]

@@ -16,7 +16,7 @@ from serving.model_server.versions.manager import AVAILABLE, END, UNLOADING, Man
 from serving.model_server.versions.saved_model import SavedModel
 from serving.model_server.versions.source import StoragePathSource, aspired_versions, list_versions
 from serving.wire.protos import ModelConfig
-from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.conftest import wait_until
 from tests.serving.model_server.models import export_half_plus_two
 
 
@@ -120,28 +120,29 @@ def versions(*numbers):
 def test_new_is_available_before_old_goes_and_the_older_comes_back(manager, loader):
     loader.held[2] = threading.Event()
     manager.aspire("m", versions(2))
-    assert wait_for(lambda: loader.attempts == [1, 2])
+    wait_until(lambda: loader.attempts == [1, 2])
     assert manager.available("m") == [1]
     loader.held[2].set()
-    assert wait_for(lambda: states(manager) == [(2, AVAILABLE), (1, END)])
+    wait_until(lambda: states(manager) == [(2, AVAILABLE), (1, END)])
     assert loader.loaded[1].closed.is_set()
     manager.aspire("m", versions(1))
-    assert wait_for(lambda: states(manager) == [(2, END), (1, AVAILABLE)])
+    wait_until(lambda: states(manager) == [(2, END), (1, AVAILABLE)])
 
 
 def test_broken_version_never_displaces_a_good_one(manager, loader):
     loader.broken.add(2)
     manager.aspire("m", versions(2))
-    assert wait_for(lambda: dict(states(manager)).get(2) == END)
+    wait_until(lambda: dict(states(manager)).get(2) == END)
     for _ in range(3):
         manager.aspire("m", versions(2))
     assert states(manager) == [(2, END), (1, AVAILABLE)]
     assert manager.states("m")[0][2].message == "broken"
     assert loader.attempts == [1, 2], "a failed version must not be tried at every poll"
     loader.broken.clear()
+    # Taken away and put back, it is tried again.
     manager.aspire("m", versions(1))
     manager.aspire("m", versions(2))
-    assert wait_for(lambda: manager.available("m") == [2]), "taken away and put back, it is tried again"
+    wait_until(lambda: manager.available("m") == [2])
 
 
 @pytest.mark.parametrize("good_is_first", [False, True])
@@ -155,7 +156,7 @@ def test_at_start_the_newest_version_that_is_decided_decides(empty, loader, good
     assert [version.number for version in failed] == ([] if good_is_first else [2])
     loader.held[last].set()
     # A second model that is slower: by then the first one's newest has failed.
-    assert wait_for(lambda: states(empty) == [(2, END), (1, AVAILABLE)])
+    wait_until(lambda: states(empty) == [(2, END), (1, AVAILABLE)])
     assert [version.number for version in empty.wait_until_available(["m"])] == [2]
 
 
@@ -182,9 +183,9 @@ def test_one_model_that_cannot_be_looked_for_hides_no_other(tmp_path):
 
 def test_no_wanted_version_unloads_everything(manager):
     manager.aspire("m", versions(1, 2))
-    assert wait_for(lambda: len(manager.available("m")) == 2)
+    wait_until(lambda: len(manager.available("m")) == 2)
     manager.aspire("m", {})
-    assert wait_for(lambda: states(manager) == [(2, END), (1, END)])
+    wait_until(lambda: states(manager) == [(2, END), (1, END)])
     with pytest.raises(StatusError, match=r"Latest\(m\)"), manager.use("m"):
         pass
 
@@ -192,7 +193,7 @@ def test_no_wanted_version_unloads_everything(manager):
 def test_a_version_in_use_is_not_closed(manager, loader):
     with manager.use("m") as held:
         manager.aspire("m", versions(2))
-        assert wait_for(lambda: manager.available("m") == [2])
+        wait_until(lambda: manager.available("m") == [2])
         assert dict(states(manager))[1] == UNLOADING
         assert not loader.loaded[1].closed.wait(0.1)
         assert held.number == 1
@@ -206,7 +207,7 @@ def test_version_wanted_again_while_it_unloads(manager, loader):
         manager.aspire("m", {})
         manager.aspire("m", versions(1))
         assert manager.available("m") == []
-    assert wait_for(lambda: manager.available("m") == [1])
+    wait_until(lambda: manager.available("m") == [1])
     assert loader.attempts == [1, 1]
 
 
@@ -224,21 +225,21 @@ def test_a_version_that_waits_for_its_retry_holds_up_no_other_and_takes_another_
     manager = make_manager(retries=5)
     manager.end_initial_load()
     manager.aspire("m", {1: "/wrong"})
-    assert wait_for(lambda: loader.attempts == [1])
+    wait_until(lambda: loader.attempts == [1])
     manager.aspire("other", versions(2))
     assert manager.wait_until_available(["other"]) == []
     loader.broken.clear()
     manager.aspire("m", {1: "/right"})
-    assert wait_for(lambda: manager.available("m") == [1])
+    wait_until(lambda: manager.available("m") == [1])
 
 
 def test_retries_end_when_the_version_is_no_longer_wanted(make_manager, loader):
     loader.broken.add(1)
     manager = make_manager(retries=5)
     manager.aspire("m", versions(1))
-    assert wait_for(lambda: loader.attempts == [1])
+    wait_until(lambda: loader.attempts == [1])
     manager.aspire("m", versions(2))
-    assert wait_for(lambda: states(manager) == [(2, AVAILABLE), (1, END)])
+    wait_until(lambda: states(manager) == [(2, AVAILABLE), (1, END)])
 
 
 def test_close_waits_for_requests(manager, loader):
@@ -256,7 +257,7 @@ def test_a_broken_version_on_disk_unloads_nothing_and_its_status_says_why(start_
     running = start_server(model_base_path=base)
     (base / "2").mkdir()
     (base / "2" / "saved_model.pb").write_bytes(b"\xff not a model")
-    assert wait_for(lambda: running.server.core.states("default")[0][:2] == (2, END))
+    wait_until(lambda: running.server.core.states("default")[0][:2] == (2, END))
     newest = running.models.GetModelStatus(STATUS).model_version_status[0]
     assert (newest.version, newest.state) == (2, newest.END)
     assert newest.status.error_code != 0 and newest.status.error_message
@@ -277,18 +278,18 @@ STATUS = text_format.Parse('model_spec { name: "default" }', get_model_status_pb
 )
 def test_a_folder_without_versions_is_explained_once(tmp_path, caplog, monkeypatch, file, advice):
     (tmp_path / file).write_text("")
-    found = []
+    found, models = [], {"m": ModelConfig(name="m", base_path=str(tmp_path))}
     watched = source.StoragePathSource(lambda name, versions: found.append(versions), 0)
     for _ in range(3):
-        watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+        watched.configure(models)
     assert found == [{}] * 3
     assert caplog.text.count("No versions of servable m found") == 1 and advice in caplog.text
     monkeypatch.setattr(source, "_REPEAT_SECONDS", 0.0)
-    watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    watched.configure(models)
     assert caplog.text.count("No versions of servable m found") == 2
     (tmp_path / file).unlink()
     tmp_path.rmdir()
-    watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
+    watched.configure(models)
     assert "could not find base path" in caplog.text and caplog.records[-1].levelno == logging.ERROR
     assert found == [{}] * 4, "a share that is away for a moment unloads nothing"
 

@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.model_server.status import StatusError
-from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.conftest import wait_until
 from tests.serving.model_server.models import export_half_plus_two, export_held
 
 PREDICT = 'predict_log { request { model_spec { name: "some other name" %s } inputs { key: "%s" value { ' + (
@@ -69,10 +69,12 @@ def test_a_failing_record_fails_the_load_unless_warm_up_is_off(start_server, tmp
 
 
 def test_batched_model_is_warmed_up_too(start_server, tmp_path, counted):
+    """By a thread pool with a name of its own, where no parameters give it one."""
     export_with(tmp_path / "m", GOOD)
-    runs = counted("batching_session:wrapped_run_count")
+    metric = {"name": "batching_session:queuing_latency_count", "thread_pool_name": "model_server_batch_threads"}
+    queued = counted(**metric)
     start_server(model_base_path=tmp_path / "m", enable_batching=True)
-    assert counted("batching_session:wrapped_run_count") == runs + 1
+    assert counted(**metric) == queued + 1
 
 
 def test_a_version_that_is_warmed_up_does_not_hold_up_the_only_batch_thread(start_server, tmp_path, held_run):
@@ -90,6 +92,6 @@ def test_a_version_that_is_warmed_up_does_not_hold_up_the_only_batch_thread(star
     finally:
         held_run.finish()
     # Afterwards its batches run on the thread that all share.
-    assert wait_for(lambda: running.server.core._manager.available("default") == [2])
+    wait_until(lambda: running.server.core._manager.available("default") == [2])
     with running.server.core._manager.use("default") as version:
         assert version.servable._model._scheduler is running.server.core._batching._scheduler

@@ -7,65 +7,43 @@ import re
 import socket
 import threading
 
-import grpc
 import numpy as np
 import pytest
-import trustme
-from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from serving import http_protocol
+from serving.client import Client, Connection, ServingError
 from serving.model_server import telemetry
 from serving.model_server.status import StatusError
-from serving.wire.tensors import fill_tensor
-from tests.serving.model_server.conftest import predict_request, start, status_of, wait_for
+from tests.serving.client.conftest import write_certificates
+from tests.serving.model_server.conftest import start, status_of, wait_until
 
 
-@pytest.fixture(scope="module")
-def certificates():
-    """A certificate authority, and a certificate for localhost and one for a client that it signed."""
-    authority = trustme.CA()
-    found = {"ca.crt": authority.cert_pem.bytes().decode()}
-    for name in ("server", "client"):
-        signed = authority.issue_cert("localhost")
-        parts = {"key": signed.private_key_pem, "crt": signed.cert_chain_pems[0]}
-        found |= {f"{name}.{kind}": part.bytes().decode() for kind, part in parts.items()}
-    return found
+def ssl_config(folder, mutual):
+    """The server's file of what `write_certificates` has put into the folder."""
+    fields = {"server_key": "server.key", "server_cert": "server.pem", "custom_ca": "authority.pem"}
+    lines = [f"{field}: {json.dumps((folder / name).read_text())}" for field, name in fields.items()]
+    (folder / "ssl").write_text("\n".join([*lines, f"client_verify: {str(mutual).lower()}"]))
+    return folder / "ssl"
 
 
-def ssl_config(path, certificates, verify):
-    quoted = {name: json.dumps(text) for name, text in certificates.items()}
-    path.write_text(
-        f"server_key: {quoted['server.key']}\nserver_cert: {quoted['server.crt']}\n"
-        f"custom_ca: {quoted['ca.crt']}\nclient_verify: {str(verify).lower()}\n"
-    )
-    return str(path)
-
-
-def secure_predict(port, certificates, with_client):
-    pair = [certificates[f"client.{kind}"].encode() for kind in ("key", "crt")] if with_client else [None, None]
-    credentials = grpc.ssl_channel_credentials(certificates["ca.crt"].encode(), *pair)
-    with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        return list(stub.Predict(predict_request(x=[2.0]), 60).outputs["y"].float_val)
-
-
-def test_tls_protects_grpc_and_leaves_rest_and_metrics_plain(start_server, tmp_path, certificates):
+@pytest.mark.parametrize("mutual", [False, True])
+def test_tls_protects_grpc_and_leaves_rest_and_metrics_plain(start_server, tmp_path, caplog, mutual):
+    files = write_certificates(tmp_path)
     (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
-    running = start_server(
-        ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=False),
-        monitoring_config_file=tmp_path / "monitoring",
-    )
-    assert secure_predict(running.options.port, certificates, with_client=False) == [3.0]
+    running = start_server(ssl_config_file=ssl_config(tmp_path, mutual), monitoring_config_file=tmp_path / "monitoring")
+    trusted = {"root_certificates": files["root_certificates"], "server_name": "models.example"}
+    with Client(Connection(running.address, **trusted | (files if mutual else {})), "default") as client:
+        assert client.predict({"x": [2.0]})["y"].tolist() == [3.0]
+    wrong = [{"tls": True, "server_name": "models.example"}, trusted | {"server_name": "other.example"}]
+    for options in [trusted] if mutual else wrong:
+        with (
+            Client(Connection(running.address, attempts=1, **options), "default", timeout_s=5) as client,
+            pytest.raises(ServingError, match="UNAVAILABLE" if mutual else "root_certificates"),
+        ):
+            client.status()
     assert status_of(running.predict, 2.0, timeout=2).partition(":")[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
     for path in ("/v1/models/default", "/monitoring/prometheus/metrics"):
         assert running.http("GET", path)[0] == 200, "REST stays plain, as in the real server"
-
-
-def test_mutual_tls(start_server, tmp_path, certificates, caplog):
-    running = start_server(ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=True))
-    assert secure_predict(running.options.port, certificates, with_client=True) == [3.0]
-    status = status_of(secure_predict, running.options.port, certificates, with_client=False)
-    assert status.startswith("UNAVAILABLE")
     assert f"the REST port {running.options.rest_api_port} takes plain HTTP" in caplog.text
 
 
@@ -77,18 +55,19 @@ def test_ssl_file_mistakes(start_server, tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    "name, content, message",
     [
-        ({"server.key": "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----"}, "server_key and server_cert"),
-        ({"server.crt": "client.crt"}, "server_key and server_cert"),
-        ({"ca.crt": "-----BEGIN CERTIFICATE-----"}, "custom_ca"),
+        ("server.key", "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----", "server_key and server_cert"),
+        ("server.pem", "", "server_key and server_cert"),
+        ("authority.pem", "-----BEGIN CERTIFICATE-----", "custom_ca"),
     ],
     ids=["no key", "another key's certificate", "no authority"],
 )
-def test_keys_that_cannot_be_used_are_not_a_port_in_use(start_server, tmp_path, certificates, changes, message):
-    changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
+def test_keys_that_cannot_be_used_are_not_a_port_in_use(start_server, tmp_path, name, content, message):
+    write_certificates(tmp_path)
+    (tmp_path / name).write_text(content or (tmp_path / "client.pem").read_text())
     with pytest.raises(StatusError) as caught:
-        start_server(ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
+        start_server(ssl_config_file=ssl_config(tmp_path, mutual=True))
     assert caught.value.code.name == "INVALID_ARGUMENT"
     assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
     assert "BEGIN" not in caught.value.message
@@ -238,17 +217,6 @@ def test_no_http_at_all(server, bytes_):
     assert server.http("GET", "/v1/models/default")[0] == 200
 
 
-def test_chunked_body_and_keep_alive(server):
-    chunks = b'Host: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{"inputs\r\n7\r\n": 2.0}\r\n0\r\n\r\n'
-    with connected(server.options.rest_api_port) as connection:
-        for _ in range(2):
-            connection.sendall(HEAD + chunks)
-            answer = b""
-            while not answer.endswith(b"}"):
-                answer += connection.recv(10_000)
-            assert b"200 OK" in answer and b'"outputs": 3.0' in answer
-
-
 def test_unfinished_requests_do_not_delay_the_end(start_server):
     running = start_server()
     with connected(running.options.rest_api_port, HEAD + b"Content-Length: 100\r\n\r\n{") as connection:
@@ -285,11 +253,9 @@ def test_half_closed_connection_is_answered(server):
 
 
 def test_messages_above_grpc_s_own_limit_go_both_ways(server):
-    value = np.ones((2**20 + 1, 1), np.float32)
-    request = predict_request()
-    fill_tensor(request.inputs["x"], value)
-    output = server.predictions.Predict(request, 60).outputs["y"]
-    assert len(output.float_val) == len(value)
+    values = np.ones((2**20 + 1, 1), np.float32)
+    with Client(server.address, "default") as client:
+        np.testing.assert_array_equal(client.predict({"x": values})["y"], 2.5 * values)
 
 
 def test_a_stopped_server_leaves_no_thread(half_plus_two):
@@ -298,4 +264,4 @@ def test_a_stopped_server_leaves_no_thread(half_plus_two):
     running.predict(2.0)
     running.http("GET", "/v1/models/default")
     running.stop()
-    assert wait_for(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: set(threading.enumerate()) <= before)

@@ -4,13 +4,18 @@ import json
 
 import pytest
 
-from serving.score import models
+from serving.score import models, rows
 from serving.score.models import ModelSource
 from serving.wire.tensors import DT_STRING
 
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def read_rows(path, size, kept=()):
+    """The rows of a file's texts, and fields that are kept, by pieces of so many bytes."""
+    return [row for piece in rows.cut([path], size) for row in rows.read(piece, ["text"], kept)]
 
 
 class Echo:

@@ -62,18 +62,10 @@ def test_parts_that_are_whole_are_kept_and_others_are_made_anew(score, stopped, 
 
 def test_a_part_is_on_the_disk_before_its_report(echo, tmp_path, monkeypatch):
     """What is renamed without a sync may be empty after a power cut."""
-    events, sync, replace = [], os.fsync, os.replace
-
-    def synced(descriptor):
-        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).suffix)
-        sync(descriptor)
-
-    def replaced(old, new):
-        events.append(f"renamed {new.suffix}")
-        replace(old, new)
-
+    events, replace = [], os.replace
+    synced = lambda descriptor: events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).suffix)  # noqa: E731
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(os, "replace", lambda old, new: (events.append(f"renamed {new.suffix}"), replace(old, new)))
     (tmp_path / ".parts").mkdir()
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{}\n')
     (piece,) = rows.cut([tmp_path / "in.jsonl"], 10_000)

@@ -7,7 +7,7 @@ import pytest
 
 from serving.score import job, rows
 from tests.refusals import refused
-from tests.serving.score.conftest import read_lines
+from tests.serving.score.conftest import read_lines, read_rows
 
 
 @pytest.mark.parametrize("name, line", [("in.jsonl", '{"text": "%s"}'), ("in.txt", "%s")])
@@ -15,8 +15,7 @@ from tests.serving.score.conftest import read_lines
 def test_a_byte_order_mark_is_passed_over(tmp_path, name, line, size):
     path = tmp_path / name
     path.write_text("".join(f"{line % text}\n" for text in ("first", "second\ufeff")), "utf-8-sig")
-    found = [row for piece in rows.cut([path], size) for row in rows.read(piece, ["text"])]
-    assert [row.texts for row in found] == [(b"first",), ("second\ufeff".encode(),)]
+    assert [row.texts for row in read_rows(path, size)] == [(b"first",), ("second\ufeff".encode(),)]
 
 
 @pytest.mark.parametrize("name", ["table.xlsx", "TABLE.ORC", "table.feather"])
@@ -30,7 +29,7 @@ def test_json_is_read_as_training_reads_it(tmp_path):
     """NaN as Python writes it, and half a surrogate; what is no object stays an error."""
     path = tmp_path / "in.jsonl"
     path.write_text('{"text": "a\\ud83d", "id": 1}\n{"text": "b", "id": NaN}\n[NaN]\n')
-    first, second, third = (row for piece in rows.cut([path], 99) for row in rows.read(piece, ["text"], ["id"]))
+    first, second, third = read_rows(path, 99, ["id"])
     assert (first.texts, first.kept) == (("a\ufffd".encode(),), {"id": 1})
     assert second.texts == (b"b",) and second.kept["id"] != second.kept["id"]
     assert third.error.startswith("not a JSON object")

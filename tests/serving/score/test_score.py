@@ -19,7 +19,7 @@ from serving.wire import protos
 from tests.conftest import ROOT
 from tests.refusals import refused
 from tests.serving.gateway.conftest import LABELS, LONGEST, logits
-from tests.serving.score.conftest import Echo, read_lines
+from tests.serving.score.conftest import Echo, read_lines, read_rows
 from tfrecords.base.parts import Parts
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
@@ -191,8 +191,7 @@ def test_two_files_of_one_name_are_refused(lengths, tmp_path):
 def test_pieces_hold_every_line_once(tmp_path_factory, lines, size):
     path = tmp_path_factory.getbasetemp() / "pieces.txt"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    pieces = rows.cut([path], size)
-    assert [row.texts[0] for piece in pieces for row in rows.read(piece, ["text"])] == lines
+    assert [row.texts[0] for row in read_rows(path, size)] == lines
 
 
 def test_lines_that_are_too_long_are_bad_rows(tmp_path, monkeypatch):
@@ -200,7 +199,7 @@ def test_lines_that_are_too_long_are_bad_rows(tmp_path, monkeypatch):
     path = tmp_path / "rows.txt"
     path.write_bytes(b"short\n" + b"x" * 55 + b"\nexactly 10\n" + b"y" * 11)
     for size in (7, 1000):
-        found = [row for piece in rows.cut([path], size) for row in rows.read(piece, ["text"])]
+        found = read_rows(path, size)
         assert [row.texts for row in found] == [(b"short",), (), (b"exactly 10",), ()]
         assert found[1].error == "the line is longer than 10 bytes" and found[1].line == b"x" * 10
 
