@@ -1,11 +1,9 @@
 """A tiny embedder in a folder, and texts for it."""
 
-import json
-
 import keras
 
 from albert_tf import AlbertSentenceEmbedder
-from tests.albert_tf.tiny import small
+from tests.albert_tf.tiny import small, write_model
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["good", "bad", "film", "a", "the", "was", "plot", "dull"]
@@ -21,7 +19,5 @@ def made(folder, seed=0, **task):
     """Writes a model that learned nothing."""
     keras.utils.set_random_seed(seed)
     folder.mkdir()
-    AlbertSentenceEmbedder(CONFIG).save(folder / "model.keras")
-    WordPieceTokenizer("\n".join(PIECES).encode()).save(folder)
-    (folder / "task.json").write_text(json.dumps({"max_seq_length": 16, **task}))
-    return folder
+    tokenizer = WordPieceTokenizer("\n".join(PIECES).encode())
+    return write_model(folder, AlbertSentenceEmbedder(CONFIG), tokenizer, max_seq_length=16, **task)

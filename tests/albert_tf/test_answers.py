@@ -1,6 +1,5 @@
 """Texts straight into models: features by a callable, answers of a loaded folder."""
 
-import json
 import os
 
 import numpy as np
@@ -19,9 +18,10 @@ from albert_tf import (
     AlbertTokenClassifier,
     Preprocessor,
 )
+from albert_tf.loaded import Loaded
 from albert_tf.loading import answers
 from serving.exportable import ExportOptions, make_exportable
-from tests.albert_tf.tiny import small
+from tests.albert_tf.tiny import small, write_model
 from tests.refusals import refused
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -39,10 +39,7 @@ PREPROCESS = Preprocessor(TOKENIZER, 12)
 
 
 def saved(model, folder, tokenizer=TOKENIZER, **task):
-    tokenizer.save(folder)
-    model.save(folder / "model.keras")
-    (folder / "task.json").write_text(json.dumps(task))
-    return albert_tf.load(folder)
+    return albert_tf.load(write_model(folder, model, tokenizer, **task))
 
 
 def outputs(loaded, *texts):
@@ -81,14 +78,6 @@ def test_texts_train_a_model_as_lists_and_as_a_pipeline_of_the_same_features(tex
     assert model.predict(PREPROCESS(np.array(TEXTS)), verbose=0).shape == (4, 2)
 
 
-def test_what_is_no_list_of_texts_is_refused():
-    """By a preprocessor; what `predict` refuses is in test_front_door.py."""
-    with refused(r"give a list of strings: \['good'\]"):
-        PREPROCESS("good")
-    with refused("max_seq_length=2 leaves no room"):
-        Preprocessor(TOKENIZER, 2)
-
-
 def test_half_a_character_is_no_character(tmp_path):
     """A JSON escape or a name of a file can hold one; SentencePiece takes no text with it."""
     vocabulary = train_tokenizer(["a good film", "the bad film was"] * 9, 40, hard_vocab_limit=False)
@@ -117,6 +106,8 @@ def test_a_regressor_gives_numbers_of_pairs(tmp_path):
     assert_allclose(loaded.predict(TEXTS, OTHERS), outputs(loaded, TEXTS, OTHERS)[:, 0], atol=1e-5)
     with refused(r"pairs: predict\(firsts, seconds\), with sentence1, sentence2"):
         loaded.predict(TEXTS)
+    with refused(r"predict\(questions, contexts\)"):
+        Loaded(AlbertSpanPredictor(CONFIG), TOKENIZER, {}).predict(TEXTS)
 
 
 def test_a_tagger_tags_words(tmp_path):
@@ -126,17 +117,6 @@ def test_a_tagger_tags_words(tmp_path):
     names = [("O", "B-X")[row.argmax()] for row in outputs(loaded, ["films was good"])[0]]
     assert [films, was, good] == [("films", names[1]), ("was", names[3]), ("good", names[4])]
     assert len(bad) == 1 and len(many) == 40 and many[-1] == ("a", "O") and many[0][1] is not None
-
-
-@pytest.mark.parametrize("joint", [False, True])
-def test_spans_are_texts_of_the_context(tmp_path, joint):
-    loaded = saved(AlbertSpanPredictor(CONFIG, joint=joint), tmp_path, null_threshold=None)
-    contexts = ["the film was good", "a bad film " * 20]
-    found = loaded.predict(["a film", "was the film bad"], contexts)
-    for answer, context in zip(found, contexts, strict=True):
-        assert answer["answer"] and answer["answer"] in context and np.isfinite(answer["null_odds"])
-    with refused(r"predict\(questions, contexts\)"):
-        loaded.predict(["a film"])
 
 
 def test_masked_words_are_guessed(tmp_path, monkeypatch):

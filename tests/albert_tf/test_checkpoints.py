@@ -17,7 +17,8 @@ from albert_tf.checkpoints import load_huggingface, load_keras_hub, load_officia
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.official import checkpoint_prefix, read_tensors, sources_for, write_tensors
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.tiny import assert_same_weights, batch, randomise, small
+from tests.albert_tf.depth_cases import filled
+from tests.albert_tf.tiny import assert_same_weights, batch, small
 from tests.refusals import refused
 from tfrecords.base.errors import UserError
 
@@ -26,7 +27,7 @@ FEATURES = batch()
 
 
 def pretrainer(**changes):
-    return randomise(AlbertPretrainer(small(**changes)))
+    return filled(AlbertPretrainer(small(**changes)))
 
 
 INVENTORIES = {
@@ -143,7 +144,7 @@ def test_absent_and_ambiguous_files(tmp_path):
         load_official(tmp_path / "nowhere")
     with refused("holds 0 TensorFlow checkpoints"):
         load_official(tmp_path)
-    model = randomise(AlbertEncoder(small()))
+    model = filled(AlbertEncoder(small()))
     save_official(model, tmp_path, name="one")
     (tmp_path / "albert_config.json").unlink()
     with refused(r"holds no albert_config.json"):

@@ -8,8 +8,8 @@ from numpy.testing import assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor, AlbertTokenClassifier
 from albert_tf.base.layers import gather_positions, rows_at
-from tests.albert_tf.test_functional import CONFIG, IDS, LENGTH, MEMBERS, PACKED, PAIR, PLAIN, ROWS, TARGETS, WORDS
-from tests.albert_tf.tiny import assert_same_weights
+from tests.albert_tf.test_functional import CONFIG, IDS, MEMBERS, PACKED, PAIR, PLAIN, TARGETS, WORDS
+from tests.albert_tf.tiny import LENGTH, ROWS, assert_same_weights
 from tests.refusals import refused
 
 LABELS = np.arange(ROWS) % 2
@@ -107,8 +107,8 @@ def test_labels_that_are_no_class_are_named(value):
     model._check_data(PLAIN, labels, weights)
 
 
-RAGGED = tf.ragged.constant([[5, 6], [7], [8, 9, 10]], dtype=tf.int32)
-WORDED = np.array(["dull", "fine", "dull"])
+RAGGED = tf.ragged.constant([[5, 6], [7], [8, 9, 10], [11]], dtype=tf.int32)
+WORDED = np.array(["dull", "fine", "dull", "fine"])
 UNREADABLE = [
     (WORDED, LABELS, r"input_ids: texts are not read; .*Preprocessor"),
     (["a good film"] * ROWS, LABELS, r"features: texts are not read; call loaded\.predict\(texts\) .*Preprocessor"),
@@ -117,7 +117,7 @@ UNREADABLE = [
     (PLAIN, list(WORDED), "labels: strings are not read"),
     (PLAIN, WORDED.astype(object), "labels: strings are not read"),
     (PLAIN, tf.constant(WORDED), "labels: strings are not read"),
-    (PLAIN, [0, 1, 0], "labels: a list is not read; give an array"),
+    (PLAIN, [0, 1, 0, 1], "labels: a list is not read; give an array"),
     (PLAIN, RAGGED, "labels: a RaggedTensor is not read"),
     ((IDS, IDS), LABELS, "features: a tuple is not read; .* name arrays"),
     (list(IDS), LABELS, "features: a list is not read; give an array of ids"),

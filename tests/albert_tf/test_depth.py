@@ -1,4 +1,4 @@
-"""Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers; what cannot be is named."""
+"""Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers, pondering; what cannot be."""
 
 import json
 
@@ -6,12 +6,13 @@ import keras
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
 
-from albert_tf import AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from albert_tf.extensions.step_signal import sinusoids
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.depth_cases import FEATURES, alike, small
+from tests.albert_tf.depth_cases import FEATURES, LENGTH, TEXTS, alike, small
 from tests.albert_tf.tiny import table
 from tests.refusals import refused
 
@@ -25,9 +26,6 @@ EXTENSIONS = json.loads("""{
     "all": {"step_signal": "sinusoid", "depth_lora_rank": 2, "depth_plan": "1+1x2+1"}
 }""")
 each = pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
-# What no gradient reaches while something beside it is 0, or what the loss may not move below 0, see below.
-ASLEEP = {"a"}
-HALTED = {"depth_halting/kernel", "depth_halting/bias", "depth_halting/gate"}
 
 
 def started(config, **kwargs):
@@ -69,7 +67,8 @@ def test_gradients_reach_what_is_closed(changes):
     model.train_on_batch(FEATURES)
     for name, variable in model.encoder.depth_variables.items():
         moved = np.abs(np.array(variable) - before[name]).reshape(len(before[name]) if before[name].ndim else 1, -1)
-        if name.split("/")[-1] not in ASLEEP and name not in HALTED:
+        # But for what no gradient reaches while something beside it is 0, or the loss may not move below 0.
+        if not name.endswith("/a") and "halting" not in name:
             # At every step of which there is a row; a sinusoid is closed by one gate for all.
             assert (moved.max(axis=1) > 1e-8).all(), name
 
@@ -134,13 +133,58 @@ def test_a_plan_starts_from_what_runs_where_its_blocks_run_first():
         )
 
 
-@pytest.mark.parametrize("save", [save_official, save_huggingface])
-def test_published_formats_have_no_place_for_extensions(save, tmp_path):
-    changes = {"step_signal": "learned", "depth_lora_rank": 2, "norm_position": "pre", "norm": "rms_norm"}
-    changes |= {"feed_forward": "glu", "position_type": "rotary", "use_bias": False}
-    with refused("cannot hold a model with .*; keep it as a .keras file") as caught:
-        save(AlbertEncoder(small(**changes)), tmp_path / "out")
-    # ModernBERT's form has the modern block.
-    held = {"norm_position", "feed_forward", "position_type", "use_bias"} if save is save_huggingface else set()
-    assert not (tmp_path / "out").exists()
-    assert {name for name in changes if name not in str(caught.value)} == held
+def act_by_formula(kind, states, probabilities):
+    """One token, by Graves or as tensor2tensor has it: the result of its states after each step, N and R."""
+    total, result = 0.0, 0.0
+    for step, (state, p) in enumerate(zip(states, probabilities)):
+        ends = total + p >= 1 - 0.05 or step == len(states) - 1
+        weight = 1 - total if ends else p
+        result = state * weight + result * (1 - weight if kind == "act_t2t" else 1)
+        if ends:
+            return result, step + 1, 1 - total
+        total += p
+
+
+@pytest.mark.parametrize("kind", ["act", "act_t2t"])
+def test_halting_is_the_formula(kind):
+    encoder = alike(small(num_hidden_layers=6, halting=kind, halting_threshold=0.05, ponder_cost=0.5))
+    encoder.halting.gate.assign(0.7)
+    encoder.halting.kernel.assign(np.random.default_rng(4).normal(size=16))
+    encoder.halting.bias.assign(-0.5)
+    outputs = encoder(FEATURES, output_hidden_states=True)
+    states = [np.array(state) for state in outputs["hidden_states"]]
+    kernel, bias = np.array(encoder.halting.kernel), float(encoder.halting.bias)
+    read = states[1:] if kind == "act" else states[:-1]
+    probabilities = [0.7 * expit(state @ kernel + bias) for state in read]
+    counts, ponder = set(), np.zeros((3, LENGTH))
+    for row in range(3):
+        for token in range(LENGTH):
+            own = [state[row, token] for state in states[1:]], [p[row, token] for p in probabilities]
+            result, steps, remainder = act_by_formula(kind, *own)
+            assert_allclose(outputs["sequence_output"][row, token], result, atol=1e-5)
+            assert outputs["steps"][row, token] == steps
+            counts.add(steps)
+            ponder[row, token] = steps + remainder
+    assert len(counts) > 2, "the case is too simple"
+    mask = FEATURES["input_mask"]
+    expected = 0.5 * np.mean((ponder * mask).sum(axis=1) / mask.sum(axis=1))
+    assert_allclose(encoder.losses[0], expected, rtol=1e-5)
+
+
+def test_pondering_is_in_the_loss_and_the_history():
+    config = small(halting="act", ponder_cost=0.5)
+    plain, model = (AlbertPretrainer(started(one)) for one in (small(), config))
+    copy_weights(plain, model)
+    for one in (plain, model):
+        one.compile(keras.optimizers.SGD(0.1))
+    batch = {"x": FEATURES, "batch_size": 3, "verbose": 0}
+    losses = [one.evaluate(**batch, return_dict=True) for one in (plain, model)]
+    # All gates are closed: four steps and a remainder of one.
+    assert losses[1]["ponder"] == 5 and losses[1]["halting_steps"] == 4
+    assert_allclose(losses[1]["loss"] - losses[0]["loss"], 0.5 * 5, rtol=1e-5)
+    history = model.fit(**batch, epochs=3).history
+    assert history["ponder"][-1] < history["ponder"][0] and float(model.encoder.halting.gate) > 0
+    classifier = AlbertClassifier(model.encoder, 2)
+    classifier.compile(keras.optimizers.SGD(0.0))
+    logs = classifier.fit(TEXTS, np.array([0, 1, 1]), verbose=0, batch_size=3).history
+    assert logs["loss"][0] > 0.5 * logs["ponder"][0] > 0

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, XlnetPretrainer
-from albert_tf.base.layers import RMSNorm, dropout, site_seed
+from albert_tf.base.layers import dropout, site_seed
 from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import (
     CONFIGS,
@@ -45,14 +45,6 @@ def test_hidden_states_and_attentions_on_request():
     asked = loop(FEATURES, output_hidden_states=True, output_attentions=True)
     assert_allclose(asked["attentions"][-1], outputs["attentions"][-1], atol=1e-6)
     assert "hidden_states" not in alike(config)(FEATURES, output_hidden_states=False)
-
-
-@pytest.mark.parametrize("walk", ["unrolled", "loop"])
-def test_padding_changes_nothing(walk):
-    encoder = alike(small(), walk=walk)
-    whole, row = encoder(FEATURES), encoder({name: FEATURES[name][2:, :5] for name in TOKENS})
-    assert_allclose(whole["sequence_output"][2:, :5], row["sequence_output"], atol=1e-5)
-    assert_allclose(whole["pooled_output"][2:], row["pooled_output"], atol=1e-5)
 
 
 OFFSET = {"position_offset": 2, "max_position_embeddings": 12, "type_vocab_size": 1}
@@ -227,16 +219,11 @@ def test_positions_begin_behind_the_offset():
         assert_allclose(outputs[:, before : before + 4], alone, atol=1e-5)
 
 
-def test_rotary_positions_are_of_any_length_and_only_distances_count():
+def test_rotary_positions_are_of_any_length():
     encoder = alike(small(position_type="rotary", max_position_embeddings=4))
     ids, places = RNG.integers(5, 40, (1, 70)).astype("int32"), np.arange(70, dtype="int32")[None]
-    found, shifted, stretched = (
-        np.asarray(encoder({"input_ids": ids, "position_ids": positions})["sequence_output"])
-        for positions in (places, places + 100, 2 * places)
-    )
-    assert_allclose(encoder({"input_ids": ids})["sequence_output"], found, atol=0)
-    assert_allclose(shifted, found, atol=1e-4)
-    assert np.abs(stretched - found).max() > 0.01
+    found = encoder({"input_ids": ids, "position_ids": places + 100})["sequence_output"]
+    assert_allclose(found, encoder({"input_ids": ids})["sequence_output"], atol=1e-4)
     assert not [weight for weight in encoder.weights if "position" in weight.path]
 
 
@@ -246,12 +233,3 @@ def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is(dept
     for half in (encoder.halves_of("attention")[0], encoder.halves_of("feed_forward")[0]):
         # 0.88: of a normal distribution cut at two deviations.
         assert np.std(half.output_dense.kernel) == pytest.approx(0.02 * 0.88 / np.sqrt(2 * depth), rel=0.05)
-
-
-def test_the_rms_norm_of_a_sum_is_the_formula():
-    norm, values = RMSNorm(epsilon=1e-6), RNG.normal(size=(2, 3, 16)).astype("float32")
-    norm.build((None, 16))
-    norm.scale.assign(np.arange(16))
-    total = values.sum(axis=0)
-    expected = np.arange(16) * total / np.sqrt((total**2).mean(axis=-1, keepdims=True) + 1e-6)
-    assert_allclose(norm(*values), expected, atol=1e-5)

@@ -1,4 +1,6 @@
-"""The solver of fixed points and its gradients, on functions whose answers are known."""
+"""The solver of fixed points on functions whose answers are known, and the walk in the encoder and models on it."""
+
+import json
 
 import keras
 import numpy as np
@@ -7,11 +9,141 @@ import tensorflow as tf
 from keras import ops
 from numpy.testing import assert_allclose
 
-from albert_tf.extensions.equilibrium import MEMORY, RIDGE, Solver, phantom, solve
-from tests.albert_tf.depth_cases import rows_of
+from albert_tf import AlbertEncoder, AlbertPretrainer
+from albert_tf.extensions.equilibrium import Solver, phantom, solve
+from albert_tf.training.start import copy_weights
+from tests.albert_tf.depth_cases import FEATURES as ROWS
+from tests.albert_tf.depth_cases import rows_of, small, trained
+from tests.albert_tf.tiny import table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-SOLVERS = ("fixed_point", "anderson")
+PLAIN = small()
+# With the weights of an untrained model a step moves little.
+SOLVED = PLAIN.replace(
+    equilibrium_solver="anderson", equilibrium_tolerance=1e-4, equilibrium_max_steps=80, gate_init=1.0
+)
+STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4}
+IDS = np.random.default_rng(0).integers(5, 40, (3, 9)).astype("int32")
+FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [5], [7]])).astype("int32")}
+
+
+def twin(source, config, **kwargs):
+    """Another encoder with the same weights, the gate being its own."""
+    encoder = AlbertEncoder(config, **kwargs)
+    copy_weights(source, encoder)
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def plain():
+    keras.utils.set_random_seed(0)
+    encoder = AlbertEncoder(PLAIN)
+    for variable in encoder.weights:  # Larger than untrained ones, so that steps differ.
+        variable.assign(variable * 3 if len(variable.shape) > 1 else variable + 0.05)
+    return encoder
+
+
+PLANS = table("""
+    {}                                                | 1
+    {"depth_plan": "1+1x4+1", "num_hidden_layers": 6} | 4
+    {"depth_plan": "2x4", "num_hidden_layers": 8}     | 1
+    {"inner_group_num": 2}                            | 4
+""")
+
+
+@pytest.mark.parametrize("plan, kept", PLANS)
+def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
+    config = PLAIN.replace(**json.loads(plan))
+    source = AlbertEncoder(config)
+    other = twin(source, config.replace(**STEPS | {"equilibrium_phantom_steps": int(kept)}))
+    ours, theirs = source(FEATURES), other(FEATURES)
+    for name in ("sequence_output", "pooled_output"):
+        assert_allclose(theirs[name], ours[name], atol=1e-6)
+    assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4] and np.isfinite(theirs["residual"]).all()
+
+
+def gradients(encoder, output):
+    """Of a number that depends on an output, by the names of the weights."""
+    found = trained(encoder, FEATURES, lambda model, features, outputs: ops.mean(outputs[output] ** 3))
+    return {name: gradient for name, gradient in found.items() if "/" in name}
+
+
+def assert_equal_gradients(found, expected):
+    for name, one in expected.items():
+        assert_allclose(found[name], one, atol=1e-4, rtol=1e-3, err_msg=name)
+
+
+def test_it_is_where_many_steps_lead(plain):
+    encoder = twin(plain, SOLVED)
+    outputs = encoder(FEATURES)
+    many = twin(plain, SOLVED.replace(**STEPS | {"equilibrium_max_steps": 100}))(FEATURES)
+    tokens = FEATURES["input_mask"] > 0
+    assert_allclose(outputs["sequence_output"][tokens], many["sequence_output"][tokens], atol=1e-2)
+    assert (np.asarray(outputs["residual"]) < 1e-4).all() and (np.asarray(outputs["steps"]) < 80).all()
+    # And knows its input.
+    assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
+    # A text has the same answer alone, and beside others in a packed row.
+    alone = encoder({"input_ids": IDS[1:2, :5]})
+    assert_allclose(outputs["sequence_output"][1, :5], alone["sequence_output"][0], atol=1e-3)
+    assert abs(np.asarray(outputs["steps"])[1] - np.asarray(alone["steps"])[0]) <= 1
+    packed = encoder({
+        "input_ids": np.concatenate([IDS[1:2, :5], IDS[2:, :4]], axis=1),
+        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32")
+    })  # fmt: skip
+    assert_allclose(packed["sequence_output"][0, :5], alone["sequence_output"][0], atol=5e-3)
+    assert_allclose(packed["pooled_output"][0, 0], alone["pooled_output"][0], atol=5e-3)
+
+
+def test_implicit_gradients_are_those_of_many_steps(plain):
+    implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
+    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 80}
+    found, expected = (
+        gradients(twin(plain, config), "pooled_output")
+        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=80))
+    )
+    assert_equal_gradients(found, expected)
+
+
+def test_dropout_is_one_mask_for_all_steps():
+    config = SOLVED.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2, equilibrium_tolerance=1e-3)
+    encoder = AlbertEncoder(config, seed=1)
+    one, other = encoder(FEATURES, training=True), encoder(FEATURES, training=True)
+    # It converges, as it would not with new masks at every step; the next call has others.
+    assert (np.asarray(one["residual"]) < 1e-3).all()
+    assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
+
+
+def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
+    """And there are no states on the way."""
+    model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
+    outputs = model.encoder(FEATURES)
+    assert (np.asarray(outputs["residual"]) > 1e-4).all() and np.asarray(outputs["steps"]).tolist() == [1, 1, 1]
+    assert "hidden_states" not in outputs
+    with refused("has no hidden states"):
+        model.encoder(FEATURES, output_hidden_states=True)
+    model.compile()
+    results = model.evaluate(ROWS, verbose=0, return_dict=True)
+    assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
+    assert results["equilibrium_residual"] > 1e-4
+
+
+def test_configuration_and_walk_say_the_same():
+    assert {AlbertEncoder(SOLVED, walk=walk).walk for walk in ("unrolled", "equilibrium")} == {"equilibrium"}
+    assert AlbertEncoder(PLAIN, walk="equilibrium").config == PLAIN.replace(equilibrium_solver="fixed_point")
+
+
+IMPOSSIBLE = table("""
+    {"sharing": "none"}                | equilibrium | no single run of blocks
+    {"depth_plan": "1x2+1x2"}          | equilibrium | no single run of blocks
+    {"equilibrium_solver": "anderson"} | loop        | leave out the walk
+""")
+
+
+@pytest.mark.parametrize("changes, walk, message", IMPOSSIBLE)
+def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
+    with refused(message):
+        AlbertEncoder(PLAIN.replace(**json.loads(changes)), walk=walk)
 
 
 def solved(*args):
@@ -35,41 +167,7 @@ def test_phantom_steps_are_damped():
     assert_allclose(tape.gradient(value, given), expected, atol=1e-5)
 
 
-def reference_anderson(function, x, steps):
-    """The state after some steps of one row, float64, by the bordered system of Walker and Ni's eq. 2.2."""
-    states, moves, state = [], [], x
-    for _ in range(steps):
-        states, moves = [*states, state][-MEMORY:], [*moves, function(state) - state][-MEMORY:]
-        gram = np.array([[np.vdot(one, other) for other in moves] for one in moves])
-        count = len(moves)
-        border = np.zeros((count + 1, count + 1))
-        border[0, 1:] = border[1:, 0] = 1
-        border[1:, 1:] = gram + RIDGE * np.mean(np.diag(gram)) * np.eye(count)
-        alpha = np.linalg.solve(border, np.eye(count + 1)[0])[1:]
-        state = sum(weight * (one + move) for weight, one, move in zip(alpha, states, moves))
-    return state
-
-
-def test_anderson_is_that_of_a_reference_in_numpy():
-    rows, length, width = 2, 3, 5
-    generator = np.random.default_rng(3)
-    kernel = generator.normal(size=(width, width)) * 0.4
-    x = generator.normal(size=(rows * length, width))
-    seen = []
-
-    def function(z):
-        seen.append(np.asarray(z))
-        return ops.tanh(ops.matmul(z, kernel.astype("float32")) + x.astype("float32"))
-
-    solve(function, x.astype("float32"), rows_of(np.ones((rows, length))), Solver("anderson", 0.0, 9))
-    for row in range(rows):
-        own = slice(row * length, (row + 1) * length)
-        for step in (1, 2, 4, 8):
-            expected = reference_anderson(lambda z, own=own: np.tanh(z @ kernel + x[own]), x[own], step)
-            assert_allclose(seen[step][own], expected, atol=2e-5)
-
-
-@pytest.mark.parametrize("kind", SOLVERS)
+@pytest.mark.parametrize("kind", ["fixed_point", "anderson"])
 def test_what_does_not_contract_says_so_and_gives_the_iterate_that_moves_least(kind):
     start = np.array([[0.0, 0.3], [2.0, 2.0]], "float32")
     seen = []

@@ -16,6 +16,8 @@ from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.families import families
 from serving.inference import make_encoder
+from tests.albert_tf.depth_cases import alike
+from tests.albert_tf.test_config import BERT, BRIGHTMART, XLNET
 from tests.albert_tf.tiny import KINDS, batch, small, table
 from tests.refusals import refused
 from tests.tfrecords.tokenizers.test_library_bpe import gemma
@@ -138,9 +140,7 @@ def test_a_head_with_its_own_table_of_words_is_never_tied(tmp_path):
 def test_an_export_computes_what_the_last_layer_sees_in_its_window(pooling):
     # The last of five layers is local, and computes [CLS] alone where that is all that is asked for.
     values = MODERN | dict(num_hidden_layers=5, local_attention=8, classifier_pooling=pooling)
-    encoder, random = AlbertEncoder(AlbertConfig.from_dict(values)), np.random.default_rng(0)
-    for weight in encoder.weights:
-        weight.assign(random.normal(scale=0.3, size=weight.shape) + (weight.name == "gamma"))
+    encoder, random = alike(AlbertConfig.from_dict(values)), np.random.default_rng(0)
     mask = (np.arange(40) < np.array([[40], [7], [23]])).astype("int32")
     assert_exported(encoder, {"input_ids": random.integers(3, 40, (3, 40)).astype("int32") * mask, "input_mask": mask})
 
@@ -212,12 +212,24 @@ def test_heads_that_are_copies_are_written_once_and_others_all(tmp_path):
 
 
 BASES_OF = {
+    "bert": BERT,
+    "brightmart": BRIGHTMART,
+    "xlnet": XLNET | {"model_type": "xlnet", "vocab_size": 30},
     "modernbert": MODERN,
     "nomic": OF_GPT2,
     "gte": ROTARY | NTK | {"model_type": "new"},
     "eurobert": ROTARY | {"model_type": "eurobert"},
 }
 OTHERS = table(r"""
+    bert       | {"model_type": "funnel"}              | model_type
+    bert       | {"model_type": "bert", "position_embedding_type": "relative_key"} | position_embedding_type
+    bert       | {"model_type": "bert", "is_decoder": true} | is_decoder
+    bert       | {"transformers_version": "4.40.0", "num_hiden_layers": 3} | did you mean 'num_hidden_layers'
+    brightmart | {"ln_type": "preln"}             | ln_type 'preln'
+    xlnet      | {"bi_data": true}                     | bi_data True is another architecture
+    xlnet      | {"same_length": true}                 | same_length True is another
+    xlnet      | {"d_head": 8}                         | d_head 8 is another architecture
+    xlnet      | {"clamp_length": 3}                   | key 'clamp_length'; did you mean 'clamp_len'
     modernbert | {"layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"]} | layer_types
     modernbert | {"layer_types": ["full_attention", "chunked_attention", "chunked_attention", "full_attention"]} | layer_types
     modernbert | {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 9.0}}} | rotary positions full_attention
@@ -251,7 +263,7 @@ OTHERS = table(r"""
 
 
 @pytest.mark.parametrize("name, changes, message", OTHERS)
-def test_other_models_of_a_familys_type_are_refused_by_the_key(name, changes, message):
+def test_other_models_of_a_familys_type_and_unknown_keys_are_refused(name, changes, message):
     with refused(message):
         AlbertConfig.from_dict(BASES_OF[name] | json.loads(changes))
 

@@ -9,14 +9,12 @@ import pytest
 
 import albert_tf
 from albert_tf import AlbertEncoder
-from tests.albert_tf.tiny import assert_alike, small, table
+from tests.albert_tf.tiny import ROWS, assert_alike, batch, small, table
 
-ROWS, LENGTH = 3, 8
 CONFIG = small(num_hidden_layers=1, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-IDS = np.random.default_rng(0).integers(5, 40, (ROWS, LENGTH)).astype("int32")
-MASK = np.array([[1] * 6 + [0] * 2, [1] * 8, [1] * 8], "int32")
-PLAIN = {"input_ids": IDS, "input_mask": MASK}
-PAIR = PLAIN | {"segment_ids": np.array([[0, 0, 0, 1, 1, 1, 1, 1]] * ROWS, "int32")}
+PAIR = batch()
+IDS = PAIR["input_ids"]
+PLAIN = {"input_ids": IDS, "input_mask": PAIR["input_mask"]}
 PACKED = {
     "input_ids": IDS,
     "sequence_ids": np.array([[0] * 4 + [1] * 4] * ROWS, "int32"),
@@ -26,7 +24,7 @@ WORDS = PLAIN | {"masked_lm_positions": np.array([[1, 2]] * ROWS, "int32")}
 TARGETS = PLAIN | {"query_positions": np.array([[1, 2]] * ROWS, "int32")}
 MEMORY = PLAIN | {"memory": np.random.default_rng(1).normal(size=(2, ROWS, 4, 16)).astype("float32")}
 CHOICES = {name: np.stack([values] * 2, axis=1) for name, values in PLAIN.items()}
-STARTS = PAIR | {"start_positions": np.array([3, 4, 5], "int32")}
+STARTS = PAIR | {"start_positions": np.full(ROWS, 4, "int32")}
 
 
 FEATURES = {

@@ -21,12 +21,10 @@ from tests.albert_tf.tiny import assert_same_weights, table
 from tests.refusals import refused
 
 GOLD = Path(__file__).parent / "gold" / "huggingface"
-KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}
-KINDS |= {"roberta_classifier": AlbertClassifier, "mpnet": AlbertPretrainer, "mpnet_classifier": AlbertClassifier}
-KINDS |= {"modernbert": AlbertPretrainer, "modernbert_classifier": AlbertClassifier}
-KINDS |= {"nomicbert": AlbertPretrainer, "gte_classifier": AlbertClassifier}
-KINDS |= {"eurobert": AlbertPretrainer, "eurobert_classifier": AlbertClassifier}
-KINDS |= {"distilbert_classifier": AlbertClassifier, "electra": AlbertPretrainer}
+KINDS = {
+    name: AlbertClassifier if name.endswith("classifier") else AlbertPretrainer
+    for name in ("albert_groups2", "bert", *make.COMMITTED)
+}
 WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
 

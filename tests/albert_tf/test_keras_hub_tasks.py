@@ -1,20 +1,19 @@
 """A fitted keras-hub classifier with its preprocessor is a model here, with the same answers to texts, by one call."""
 
-import io
-
 import keras
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertRegressor
 from albert_tf.checkpoints.keras_hub import read_preprocessor
 from albert_tf.loading import load as loading
+from tests.albert_tf.depth_cases import filled
 from tests.albert_tf.test_loading import VOCABULARY
 from tests.refusals import refused
 from tfrecords.tokenizers.bytes.byte_bpe_file import byte_characters
+from tfrecords.tokenizers.vocabularies.training import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 hub = pytest.importorskip("keras_hub").models
@@ -41,26 +40,12 @@ def roberta(**head):
 
 
 def albert(**head):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*TEXTS[:3], "the quick brown fox"] * 8), model_writer=model, vocab_size=60, pad_id=0,
-        hard_vocab_limit=False, unk_id=1, bos_id=2, eos_id=3, pad_piece="<pad>", unk_piece="<unk>", bos_piece="[CLS]",
-        eos_piece="[SEP]", user_defined_symbols="[MASK]", minloglevel=2
-    )  # fmt: skip
-    tokenizer = hub.AlbertTokenizer(model.getvalue())
+    texts = [*TEXTS[:3], "the quick brown fox"] * 8
+    tokenizer = hub.AlbertTokenizer(train_tokenizer(texts, 60, hard_vocab_limit=False))
     preprocessor = hub.AlbertTextClassifierPreprocessor(tokenizer, sequence_length=12)
     more = dict(num_groups=1, num_inner_repetitions=1, embedding_dim=8, num_segments=2)
     backbone = hub.AlbertBackbone(vocabulary_size=tokenizer.vocabulary_size(), **more, **SIZES)
     return hub.AlbertTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 2} | head)
-
-
-def fitted(task):
-    """With weights as training leaves them: none is 0, or 1."""
-    random = np.random.default_rng(0)
-    for variable in task.weights:
-        if "float" in variable.dtype:
-            variable.assign(variable + 0.2 * random.normal(size=variable.shape))
-    return task
 
 
 def answers(task, texts):
@@ -80,7 +65,7 @@ def ours(loaded, texts):
     ]
 )  # fmt: skip
 def test_the_answers_are_those_of_keras_hub(make):
-    task = fitted(make())
+    task = filled(make())
     loaded = loading.load(task)
     assert loaded.task == {"max_seq_length": 12}
     assert_allclose(ours(loaded, TEXTS), answers(task, TEXTS), atol=2e-5)
@@ -90,7 +75,7 @@ def test_the_answers_are_those_of_keras_hub(make):
 
 
 def test_frozen_layers_and_adapters_are_read_as_they_compute():
-    task = fitted(bert())
+    task = filled(bert())
     task.backbone.trainable = False
     for layer in task.backbone.transformer_layers:
         layer._feedforward_intermediate_dense.enable_lora(2)
@@ -109,7 +94,7 @@ def test_frozen_layers_and_adapters_are_read_as_they_compute():
     ids=str,
 )
 def test_what_scores_pass_through_is_followed(head, kind, is_probability):
-    task = fitted(bert(**head))
+    task = filled(bert(**head))
     loaded = loading.load(task, labels=["x", "y", "z"]) if kind is AlbertClassifier else loading.load(task)
     found, expected = loaded.predict(TEXTS), answers(task, TEXTS)
     if kind is AlbertClassifier:
@@ -119,7 +104,7 @@ def test_what_scores_pass_through_is_followed(head, kind, is_probability):
 
 
 def test_its_preset_folder_is_the_same(tmp_path):
-    task = fitted(bert())
+    task = filled(bert())
     task.save_to_preset(str(tmp_path / "preset"))
     again = loading.load(tmp_path / "preset")
     assert again.task["max_seq_length"] == 12

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, PairTrainer
 from albert_tf.models.text_student import TextStudent
-from tests.albert_tf.tiny import CHOICES, CLASSES, KINDS, LENGTH, ROWS, assert_alike, batch, labels, randomise, small
+from tests.albert_tf.depth_cases import filled
+from tests.albert_tf.tiny import CHOICES, CLASSES, KINDS, LENGTH, ROWS, assert_alike, batch, labels, small
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -27,7 +28,7 @@ MODELS = {
 
 def made(kind):
     options = {"dropout": 0.0} if kind in MODELS else {}
-    return randomise({**KINDS, **MODELS}[kind](CONFIG, **options))
+    return filled({**KINDS, **MODELS}[kind](CONFIG, **options))
 
 
 def probabilities(model, kind):

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.loading import load as loading
-from tests.albert_tf.tiny import small
+from tests.albert_tf.tiny import small, table
 from tests.refusals import refused
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.training import train_bpe
@@ -133,3 +134,36 @@ def write_tokenizer(kind, folder):
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     tokenizer.save(str(path))
     return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A published classifier whose table has a row for each line of vocab.txt."""
+    save_huggingface(AlbertClassifier(encoder(), 2), tmp_path)
+    (tmp_path / "vocab.txt").write_text(VOCABULARY)
+    return tmp_path
+
+
+# A file, what it says, and whether a text can hold the token.
+WITHOUT_ROW = table("""
+    added_tokens.json     | {"[E1]": 8}                                                   | yes
+    tokenizer_config.json | {"do_lower_case": true, "additional_special_tokens": ["[E1]"]} | yes
+    tokenizer_config.json | {"do_lower_case": true, "bos_token": "<s>"}                   | no
+""")
+
+
+@pytest.mark.parametrize("name, values, can_occur", WITHOUT_ROW)
+def test_only_a_text_with_such_a_token_is_refused(folder, caplog, name, values, can_occur):
+    (folder / name).write_text(values)
+    with caplog.at_level("WARNING"):
+        loaded = loading.load(folder)
+    assert ("adds '[E1]', for which the model's table has no row" in caplog.text) == (can_occur == "yes")
+    assert len(loaded.predict(["a bc", "<s> bcs"])) == 2
+    if can_occur == "yes":
+        with refused(r"a text holds '\[E1\]', an added token, .*8 rows"):
+            loaded.predict(["a [E1] bc"])
+        graph = loaded.tokenizer.in_graph()
+        assert graph(["a bc"]).to_list() == [loaded.tokenizer.encode("a bc")]
+        for call in (graph, graph.with_offsets):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"a text holds '\[E1\]', an added token, .*8 row"):
+                call(["a bc", "a [E1] bc"])

@@ -16,10 +16,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import albert_tf
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertConfig, AlbertPretrainer
 from albert_tf.checkpoints import load_huggingface, save_huggingface
-from tests.albert_tf.depth_cases import small
-from tests.albert_tf.tiny import table
+from tests.albert_tf.test_round_trips import MPNET
+from tests.albert_tf.tiny import small
 from tests.refusals import refused
 from tfrecords.tokenizers.loading import tokenizer_in
 
@@ -38,16 +38,12 @@ ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<
 
 
 def tiny(**changes):
-    own = dict(sharing="none", embedding_size=16, vocab_size=len(PIECES), num_hidden_layers=2)
-    own |= {KEY: 32, "position_offset": 2, "type_vocab_size": 1, "hidden_act": "gelu_erf"}
-    return small(**own | changes)
+    return small(**MPNET | changes)
 
 
 def test_a_published_configuration_is_read_and_is_the_one_of_its_name():
-    assert AlbertConfig.from_dict(PUBLISHED) == AlbertConfig.named("mpnet_base")
-    assert AlbertConfig.from_dict({name: PUBLISHED[name] for name in PUBLISHED if name != KEY}).extension(
-        "distance_buckets"
-    )
+    for values in (PUBLISHED, {name: PUBLISHED[name] for name in PUBLISHED if name != KEY}):
+        assert AlbertConfig.from_dict(values) == AlbertConfig.named("mpnet_base")
 
 
 def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
@@ -55,21 +51,6 @@ def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
         AlbertConfig.from_dict(PUBLISHED | {KEY: 64})
     config = AlbertConfig.from_dict(PUBLISHED | {"model_type": "bert"})
     assert config.extensions == () and f"passed over: {KEY}" in caplog.text
-
-
-NO_FORM = table("""
-    {"relative_attention_num_buckets": 16} | transformers has no MPNet with relative_attention_num_buckets 16;
-    {"sharing": "all"}     | no MPNet with shared blocks
-    {"embedding_size": 8}  | or factorised embeddings; keep it as a .keras file
-    {"position_offset": 0} | no MPNet with position_offset 0
-""")
-
-
-@pytest.mark.parametrize("changes, message", NO_FORM)
-def test_other_models_with_buckets_have_no_form_in_transformers(tmp_path, changes, message):
-    with refused(message):
-        save_huggingface(AlbertEncoder(tiny(**json.loads(changes))), tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_path, caplog):

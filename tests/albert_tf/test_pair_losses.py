@@ -1,4 +1,4 @@
-"""Losses on pairs: values and gradients of sentence-transformers 6.2, whole and in parts; and by their formulas."""
+"""Losses on pairs: values and gradients of sentence-transformers 6.2. (In parts: test_parts.py.)"""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose
 
 from albert_tf import AlbertSentenceEmbedder
 from albert_tf.choices import PAIR_LOSSES
-from albert_tf.models.base import part_of
 from albert_tf.models.pair_losses import LOSSES, PairLoss
 from albert_tf.models.pair_trainer import PairTrainer
 from tests.albert_tf.training.portable_parts import CONFIG
@@ -32,20 +31,6 @@ CASES = {
 }
 
 
-def targets_of(case):
-    targets = CASES[case][2]
-    return None if targets is None else tf.constant(targets.reshape(ROWS, -1))
-
-
-def computed(case):
-    """The loss of a case and its gradient, zero for texts that it does not read."""
-    loss, texts, *_ = CASES[case]
-    vectors = tf.Variable(VECTORS)
-    with tf.GradientTape() as tape:
-        value = loss(vectors[:, 0], vectors[:, 1:texts], targets_of(case))
-    return float(value), tf.convert_to_tensor(tape.gradient(value, vectors)).numpy()
-
-
 def test_every_loss_has_a_rule_and_a_case():
     assert list(PAIR_LOSSES) == list(LOSSES)
     assert {loss.name for loss, *_ in CASES.values()} == set(LOSSES)
@@ -53,26 +38,12 @@ def test_every_loss_has_a_rule_and_a_case():
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_those_of_sentence_transformers(case):
-    value, gradient = computed(case)
-    assert_allclose([value, np.abs(gradient).sum()], CASES[case][-2:], rtol=1e-5)
-
-
-@pytest.mark.parametrize("case", ["ranking", "symmetric", "matryoshka", "cosent"])
-def test_parts_of_a_batch_have_the_gradients_of_the_whole(case):
-    loss, texts, *_ = CASES[case]
-    trainer = PairTrainer(AlbertSentenceEmbedder(CONFIG), loss)
-    value, gradient = computed(case)
-    whole = {"rows": tf.constant(float(ROWS)), "vectors": tf.reshape(VECTORS[:, :texts], (ROWS, -1))}
-    whole |= {} if targets_of(case) is None else {"targets": targets_of(case)}
-    found, total = [], 0.0
-    for rows in np.split(np.arange(ROWS), [1, 3]):
-        part, own = tf.Variable(VECTORS[rows, :texts]), {"rows": tf.constant(float(len(rows)))}
-        with part_of(own, whole | {"first_row": tf.constant(int(rows[0]))}), tf.GradientTape() as tape:
-            share = trainer.compute_loss({}, y_pred=part)
-        found.append(tape.gradient(share, part).numpy())
-        total += float(share)
-    assert_allclose(np.concatenate(found), gradient[:, :texts], atol=1e-5)
-    assert_allclose(total, value, rtol=1e-5)
+    loss, texts, targets, *expected = CASES[case]
+    targets, vectors = None if targets is None else targets.reshape(ROWS, -1), tf.Variable(VECTORS)
+    with tf.GradientTape() as tape:
+        value = loss(vectors[:, 0], vectors[:, 1:texts], targets)
+    gradient = tf.convert_to_tensor(tape.gradient(value, vectors))
+    assert_allclose([value, np.abs(gradient).sum()], expected, rtol=1e-5)
 
 
 def test_what_no_loss_is():

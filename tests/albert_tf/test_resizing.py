@@ -9,8 +9,8 @@ from albert_tf.checkpoints.resizing import factorize_embeddings, keep_pieces, wo
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.models.permutation import XlnetPretrainer
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import small
-from tests.albert_tf.tiny import randomise, values_of
+from tests.albert_tf.depth_cases import filled, small
+from tests.albert_tf.tiny import values_of
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -94,8 +94,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_are_kept_or_means(name):
     kind, changes = MODELS[name]
-    model = kind(small(vocab_size=20, **changes))
-    randomise(model)
+    model = filled(kind(small(vocab_size=20, **changes)))
     other = keep_pieces(model, [7, 3, 4, 5, 19], [0, 1, 4, 5])
     before, after = map(values_of, (model, other))
     by_piece = {name for name, value in before.items() if 20 in value.shape}

@@ -11,16 +11,8 @@ from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from albert_tf.checkpoints import formats, save_huggingface
 from albert_tf.checkpoints.resizing import factorize_embeddings
 from albert_tf.checkpoints.variables import encoder_of
-from tests.albert_tf.tiny import (
-    KINDS,
-    assert_same_answers,
-    assert_same_weights,
-    batch,
-    randomise,
-    small,
-    table,
-    values_of,
-)
+from tests.albert_tf.depth_cases import filled
+from tests.albert_tf.tiny import KINDS, assert_same_answers, assert_same_weights, batch, small, table, values_of
 from tests.refusals import refused
 
 TF1, HF, KERAS = "official", "huggingface", "keras"
@@ -30,6 +22,10 @@ XLNET = json.loads("""{
 }""")
 ROBERTA = json.loads("""{
     "embedding_size": 16, "sharing": "none", "position_offset": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5
+}""")
+MPNET = json.loads("""{
+    "embedding_size": 16, "sharing": "none", "position_offset": 2, "type_vocab_size": 1, "hidden_act": "gelu_erf",
+    "relative_attention_num_buckets": 32
 }""")
 CONFIGS = json.loads("""{
     "plain": {},
@@ -45,19 +41,25 @@ CONFIGS = json.loads("""{
     "word": {"factorization": "word"},
     "word groups": {"factorization": "word", "num_hidden_groups": 2},
     "plan": {"depth_plan": "1x2", "num_hidden_layers": 2},
-    "BERT": {"embedding_size": 16, "sharing": "none"}
+    "BERT": {"embedding_size": 16, "sharing": "none"},
+    "extended": {"num_hidden_layers": 2, "step_signal": "learned", "depth_lora_rank": 2, "norm_position": "pre",
+        "norm": "rms_norm", "feed_forward": "glu", "position_type": "rotary", "use_bias": false}
 }""") | {
     "RoBERTa": ROBERTA | {"hidden_act": "gelu_erf"},
     "tanh RoBERTa": ROBERTA,
     "shared RoBERTa": ROBERTA | {"hidden_act": "gelu_erf", "sharing": "all"},
     "XLNet": XLNET,
+    "shared MPNet": MPNET | {"sharing": "all"},
+    "factorised MPNet": MPNET | {"embedding_size": 8},
+    "MPNet of 16": MPNET | {"relative_attention_num_buckets": 16},
+    "MPNet from 0": MPNET | {"position_offset": 0},
     "shared XLNet": XLNET | {"sharing": "all"},
     "factorised XLNet": XLNET | {"embedding_size": 8},
     "RMS XLNet": XLNET | {"norm": "rms_norm"},
     "erf XLNet": XLNET | {"hidden_act": "gelu_erf"},
 }
-# A kind of model, its configuration, the formats it passes through, transformers' class and the first tensor of its
-# head there. Keras files of every head are in test_models.py, with their optimizers.
+# A kind of model, its configuration, the formats it passes through, transformers' class and a tensor of its head
+# there. Keras files of every head are in test_models.py, with their optimizers.
 PASSES = table("""
     pretrainer             | plain            | huggingface          | AlbertForPreTraining sop_classifier.classifier.weight
     pretrainer             | groups           | official             |
@@ -81,7 +83,7 @@ PASSES = table("""
     tagger                 | plain            | huggingface          | AlbertForTokenClassification classifier.weight
     tagger                 | XLNet            | huggingface          | XLNetForTokenClassification classifier.weight
     choices                | plain            | huggingface          | AlbertForMultipleChoice classifier.weight
-    choices                | XLNet            | huggingface          | XLNetForMultipleChoice sequence_summary.summary.weight
+    choices                | XLNet            | huggingface          | XLNetForMultipleChoice sequence_summary.summary.weight logits_proj.weight
     spans                  | plain            | official huggingface | AlbertForQuestionAnswering qa_outputs.weight
     spans                  | XLNet            | huggingface          | XLNetForQuestionAnsweringSimple qa_outputs.weight
     joint spans            | plain            | official             |
@@ -115,7 +117,7 @@ def test_a_model_is_read_as_it_was_written(kind, name, form, published, tmp_path
     # Names of blocks are those of the models without a head for a task.
     layers = {} if kind.startswith(("encoder", "pretrainer", "xlnet")) else {"num_hidden_layers": 1}
     config = small(**layers | CONFIGS[name])
-    model = randomise(MAKERS[kind](config))
+    model = filled(MAKERS[kind](config))
     path = written(model, form, tmp_path)
     again = formats.load(path)
     assert type(again) is type(model)
@@ -135,9 +137,9 @@ def test_a_model_is_read_as_it_was_written(kind, name, form, published, tmp_path
     if form == KERAS:
         assert again.get_config() == model.get_config() == type(model).from_config(model.get_config()).get_config()
     if form == HF and published:
-        architecture, tensor = published.split()
+        architecture, *tensors = published.split()
         assert json.loads((path / "config.json").read_text())["architectures"] == [architecture]
-        assert tensor in load_file(path / "model.safetensors")
+        assert {*tensors} <= load_file(path / "model.safetensors").keys()
 
 
 def test_official_files_are_tensorflows_own(tmp_path):
@@ -160,15 +162,21 @@ NO_FORM = table("""
     encoder     | projected        | official    | no projection where embedding_size equals hidden_size
     encoder     | shared RoBERTa   | huggingface | no Roberta with shared blocks or factorised embeddings
     encoder     | tanh RoBERTa     | official    | the official code cannot hold a model with position_offset 2
+    encoder     | shared MPNet     | huggingface | no MPNet with shared blocks
+    encoder     | factorised MPNet | huggingface | or factorised embeddings; keep it as a .keras file
+    encoder     | MPNet of 16      | huggingface | transformers has no MPNet with relative_attention_num_buckets 16;
+    encoder     | MPNet from 0     | huggingface | no MPNet with position_offset 0
     encoder     | shared XLNet     | huggingface | no XLNet with shared blocks or factorised embeddings
     encoder     | factorised XLNet | official    | no XLNet with shared blocks or factorised embeddings
     encoder     | RMS XLNet        | huggingface | cannot hold a model with norm 'rms_norm'
     encoder     | erf XLNet        | official    | hidden_act 'gelu_erf'; its gelu is the tanh form
     encoder     | plan             | huggingface | transformers cannot hold a model with depth_plan '1x2'
+    encoder     | extended         | official    | norm_position 'pre', norm 'rms_norm', feed_forward 'glu', use_bias False, step_signal 'learned', depth_lora_rank 2, position_type 'rotary'; keep it as
+    encoder     | extended         | huggingface | cannot hold a model with norm 'rms_norm', step_signal 'learned', depth_lora_rank 2; keep it as
     joint spans | plain            | huggingface | the target format has no place for .*start/kernel
     pretrainer  | RoBERTa          | huggingface | no place for pair/
     xlnet       | XLNet            | keras       | must end in .keras
-""")
+""")  # noqa: E501
 
 
 @pytest.mark.parametrize("kind, name, form, message", NO_FORM)
@@ -182,7 +190,7 @@ def test_what_a_format_has_no_form_for_is_refused_and_nothing_is_written(kind, n
 
 
 def test_encoders_alone_go_where_heads_have_no_form(tmp_path, caplog):
-    model = randomise(KINDS["embedder"](small()))
+    model = filled(KINDS["embedder"](small()))
     assert_same_weights(formats.load(written(model, HF, tmp_path)), model.encoder)
     assert "how texts are pooled has no form there" in caplog.text
     with refused("transformers has no class for an AlbertSentenceEmbedder; give its encoder"):

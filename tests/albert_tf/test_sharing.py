@@ -1,4 +1,7 @@
-"""Shared blocks with low rank by depth out of unshared ones: nothing is lost at full rank, the least at any other."""
+"""Shared blocks with low rank by depth out of unshared ones: nothing is lost at full rank, the least at any other.
+
+And blocks brought into one order first: the same function, found again after any shuffle.
+"""
 
 import json
 
@@ -7,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from albert_tf import AlbertEncoder
+from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.sharing import share_blocks, unshare_blocks
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf.depth_cases import FEATURES, alike, small
@@ -96,3 +100,62 @@ OTHERS = table("""
 def test_another_model_is_refused(changes, message):
     with refused(message):
         share_blocks(AlbertEncoder(small(sharing="none", num_hidden_layers=3)), small(**json.loads(changes)))
+
+
+ALIGNED = small(embedding_size=16, num_hidden_layers=3, num_attention_heads=4, sharing="none")
+
+
+def hidden(encoder):
+    return np.array(encoder(FEATURES)["sequence_output"])
+
+
+# Heads stay where each has its own column of a table of distances.
+BUCKETS = {"relative_attention_num_buckets": 8}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"feed_forward": "glu"}, {"position_type": "rotary"}, {"use_bias": False}, BUCKETS]
+)
+def test_the_function_stays(changes):
+    encoder = alike(ALIGNED.replace(**changes))
+    aligned = align_blocks(encoder, [range(3)])
+    assert_allclose(hidden(aligned), hidden(encoder), atol=2e-5)
+    changed = [
+        name for name, variable in named_variables(aligned).items()
+        if not np.array_equal(variable, named_variables(encoder)[name])
+    ]  # fmt: skip
+    assert changed and not any(name.startswith(("attention_0", "feed_forward_0", "embeddings")) for name in changed)
+
+
+def test_shuffled_copies_of_a_block_are_one_block_again():
+    """Units and heads in another order, heads turned: after alignment the mean is the block itself."""
+    encoder, random = alike(ALIGNED), np.random.default_rng(5)
+    named = named_variables(encoder)
+    width, heads = 4, 4
+    for block in (1, 2):
+        units, order = random.permutation(24), random.permutation(heads)
+        turns = [np.linalg.qr(random.normal(size=(heads, width, width)))[0] for _ in range(2)]
+        turns = {"query": turns[0], "key": turns[0], "value": turns[1]}
+        for name, variable in named.items():
+            half, _, rest = name.partition("/")
+            if half not in (f"attention_{block}", f"feed_forward_{block}"):
+                continue
+            value, layer = np.array(named[f"{half[:-1]}0/{rest}"]), rest.split("/")[0]
+            if layer == "intermediate":
+                value = value[..., units]
+            elif layer in turns:
+                value = np.einsum("ihw,hwv->ihv", value.reshape(-1, heads, width)[:, order], turns[layer])
+            elif half.startswith("attention") and rest == "output/kernel":
+                value = np.einsum("hwo,hwv->hvo", value.reshape(heads, width, -1)[order], turns["value"])
+            elif rest == "output/kernel":
+                value = value[units]
+            variable.assign(value.reshape(variable.shape))
+    shared = encoder.config.replace(sharing="all")
+    assert np.abs(hidden(share_blocks(encoder, shared)) - hidden(encoder)).max() > 0.1
+    aligned = align_blocks(encoder, [range(3)])
+    assert_allclose(hidden(share_blocks(aligned, shared)), hidden(encoder), atol=1e-4)
+
+
+def test_shared_blocks_are_refused():
+    with refused("share no block"):
+        align_blocks(AlbertEncoder(ALIGNED.replace(sharing="all")), [range(3)])

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from albert_tf import run_evaluation
+from albert_tf.suites.scores import measure
 from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.metrics import expected_scores
 from tests.albert_tf.search_model import TEXTS, made
@@ -109,14 +110,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
         find_sets(f"{tmp_path}/c")
 
 
-@pytest.fixture
-def measure():
-    from albert_tf.suites.scores import measure
-
-    return measure
-
-
-def test_equal_scores_count_at_their_expected_ranks(measure):
+def test_equal_scores_count_at_their_expected_ranks():
     """Without ties the measures are trec_eval's; with them, their mean over all orders."""
     judge = pytest.importorskip("pytrec_eval").RelevanceEvaluator
     names = ["ndcg_cut_10", "recall_10", "recall_100", "map"]
@@ -131,7 +125,7 @@ def test_equal_scores_count_at_their_expected_ranks(measure):
     assert list(figures.values()) == pytest.approx(np.mean(orders, axis=0))
 
 
-def test_pairs_are_scored_over_all_parts(tmp_path, measure):
+def test_pairs_are_scored_over_all_parts(tmp_path):
     rows = "5\ta\ta\n1\ta\tz\n3\ta\tk\n"
     others = {"y__test__tsv": "2\ta\tb\n1\ta\tz\n", "unscored__test__tsv": "\ta\tb\n"}
     (data,) = find_sets(str(written(tmp_path, x__test__tsv=rows, **others)))
@@ -142,7 +136,7 @@ def test_pairs_are_scored_over_all_parts(tmp_path, measure):
     assert sorted(model.asked) == sorted(set("azkb"))
 
 
-def test_passages_are_ranked(tmp_path, measure):
+def test_passages_are_ranked(tmp_path):
     corpus = "".join(json.dumps({"_id": name, "text": name}) + "\n" for name in "abcdefghijklmn")
     written(
         folder := tmp_path / "beir", corpus__jsonl=corpus, queries__jsonl='{"_id": "1", "text": "z"}',
@@ -155,7 +149,7 @@ def test_passages_are_ranked(tmp_path, measure):
 
 
 @pytest.mark.parametrize("text, rank", [("z", 1), ("y", 2)])
-def test_a_query_among_the_passages_is_not_found(tmp_path, measure, text, rank):
+def test_a_query_among_the_passages_is_not_found(tmp_path, text, rank):
     """ArguAna's queries are passages; a passage that only has the query's id is found like any other."""
     corpus = '{"_id": "a", "text": "a"}\n{"_id": "b", "text": "b"}\n'
     written(
@@ -168,7 +162,7 @@ def test_a_query_among_the_passages_is_not_found(tmp_path, measure, text, rank):
 
 
 def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_twice(
-    tmp_path, measure, eagerly, capsys, monkeypatch
+    tmp_path, eagerly, capsys, monkeypatch
 ):
     folder = made(tmp_path / "model")
     rows = "".join(f"{one},{other},{n}\n" for n, (one, other) in enumerate(itertools.pairwise(TEXTS)))
@@ -177,28 +171,28 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
         model=str(folder), suite="embeddings", data_dir=str(tmp_path / "sets"), batch_size=4
     )
     run_evaluation.main(settings)
-    place = folder / "evaluation" / "embeddings"
-    report = json.loads((place / "embeddings.json").read_text())
+    file = folder / "evaluation" / "embeddings" / "embeddings.json"
+    report = json.loads(file.read_text())
     value = report["sets"]["mine"]["figures"]["STS"]["spearman"]
     assert f"mine  STS   spearman  {100 * value:9.2f}" in capsys.readouterr().out.replace("times 100", "")
     monkeypatch.setattr("albert_tf.suites.run.measure", None)
     run_evaluation.main(settings)
-    assert json.loads((place / "embeddings.json").read_text()) == report
+    assert json.loads(file.read_text()) == report
     # Other rules of scoring give other figures.
     with monkeypatch.context() as patch:
         patch.setattr("albert_tf.suites.run._RULES", ["0" * 64])
         patch.setattr("albert_tf.suites.run.measure", lambda *given: {"STS": {"spearman": 0.5}})
         run_evaluation.main(settings)
-    assert json.loads((place / "embeddings.json").read_text())["sets"]["mine"]["figures"]["STS"]["spearman"] == 0.5
-    (place / "embeddings.json").write_text(json.dumps(report))
+    assert json.loads(file.read_text())["sets"]["mine"]["figures"]["STS"]["spearman"] == 0.5
+    file.write_text(json.dumps(report))
     # Figures of a set that is not asked again stay, but for those of another model.
     for model, there in ((report["identity"], {"mine", "other"}), ("0" * 64, {"mine"})):
         sets = report["sets"] | {"other": report["sets"]["mine"]}
-        (place / "embeddings.json").write_text(json.dumps(report | {"identity": model, "sets": sets}))
+        file.write_text(json.dumps(report | {"identity": model, "sets": sets}))
         monkeypatch.setattr("albert_tf.suites.run.measure", lambda *given: report["sets"]["mine"]["figures"])
         run_evaluation.main(settings)
-        assert json.loads((place / "embeddings.json").read_text())["sets"].keys() == there
+        assert json.loads(file.read_text())["sets"].keys() == there
     for content in ("[]", "{}", '{"sets": {"mine": 1}}'):
-        (place / "embeddings.json").write_text(content)
+        file.write_text(content)
         with refused("holds no figures of a suite; remove it"):
             run_evaluation.main(settings)

@@ -6,7 +6,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from albert_tf.base.model import traced_functions
-from tests.albert_tf.tiny import KINDS, batch, randomise, small
+from tests.albert_tf.depth_cases import filled
+from tests.albert_tf.tiny import KINDS, batch, small
 from tests.refusals import refused
 
 CONFIG = small(num_hidden_layers=1)
@@ -14,7 +15,7 @@ X = batch()
 
 
 def made(kind="classifier"):
-    return randomise(KINDS[kind](CONFIG))
+    return filled(KINDS[kind](CONFIG))
 
 
 CHANGES = {

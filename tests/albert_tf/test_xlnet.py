@@ -7,11 +7,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
 from tests.albert_tf import depth_cases
+from tests.albert_tf.depth_cases import MEMORY, STREAMS, TOKENS
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TOLERANCE = dict(atol=1e-5, rtol=0)
-BATCH, LENGTH, PAST, TARGETS = 2, 6, 4, 3
 ONE = np.array([[1, 2]])
 
 
@@ -20,19 +20,8 @@ def small(**changes):
     return depth_cases.small(**fields | changes)
 
 
-RNG = np.random.default_rng(0)
-FEATURES = {
-    "input_ids": RNG.integers(0, 40, (BATCH, LENGTH)).astype("int32"),
-    "input_mask": np.array([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], "int32"),
-    "segment_ids": RNG.integers(0, 3, (BATCH, LENGTH)).astype("int32"),
-    "perm_mask": (RNG.random((BATCH, LENGTH, LENGTH)) < 0.4).astype("float32"),
-    "masked_lm_positions": np.array([[1, 4, 5], [0, 2, 3]], "int32"),
-    "masked_lm_ids": RNG.integers(0, 40, (BATCH, TARGETS)).astype("int32"),
-    "masked_lm_weights": np.array([[1, 1, 1], [1, 1, 0]], "float32"),
-}
-UNMASKED = {name: value for name, value in FEATURES.items() if name != "perm_mask"}
-# Of three steps, each 16 wide.
-MEMORY = {"memory": RNG.normal(size=(3, BATCH, PAST, 16)).astype("float32")}
+UNMASKED = TOKENS | {name: value for name, value in depth_cases.FEATURES.items() if name.startswith("masked_lm")}
+FEATURES = UNMASKED | {"perm_mask": STREAMS["perm_mask"]}
 
 
 def pretrainer(**changes):
@@ -40,19 +29,13 @@ def pretrainer(**changes):
     return depth_cases.filled(XlnetPretrainer(AlbertEncoder(small(**changes), pooler=False)))
 
 
-def as_queries(features):
-    renamed = features | {"query_positions": features["masked_lm_positions"]}
-    return {name: value for name, value in renamed.items() if not name.startswith("masked_lm")}
-
-
 def test_a_reversed_row_is_the_mirrored_row_read_forwards():
     """And a clamped distance is the same on both sides."""
     encoder = pretrainer(sharing="ffn", clamp_length=2).encoder
-    given = {name: FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    mirrored = {name: value[:, ::-1] for name, value in given.items()}
+    mirrored = {name: value[:, ::-1] for name, value in TOKENS.items()}
     found, reversed_too, plain = (
         np.asarray(encoder(features)["sequence_output"])
-        for features in (given | {"is_reversed": np.array([1, 0])}, mirrored, given)
+        for features in (TOKENS | {"is_reversed": np.array([1, 0, 0])}, mirrored, TOKENS)
     )
     assert_allclose(found[0], reversed_too[0, ::-1], **TOLERANCE)
     assert_allclose(found[1], plain[1], **TOLERANCE)
@@ -62,8 +45,8 @@ def test_a_reversed_row_is_the_mirrored_row_read_forwards():
 def test_one_graph_takes_rows_of_every_length(in_graphs):
     """As fine-tuning's, whose batches differ in length."""
     model = pretrainer(num_hidden_layers=1)
-    long = FEATURES | {"is_reversed": np.array([0, 1], "int32")}
-    short = {name: value[:, 2:] for name, value in long.items() if name in ("input_ids", "input_mask", "segment_ids")}
+    long = FEATURES | {"is_reversed": STREAMS["is_reversed"]}
+    short = {name: value[:, 2:] for name, value in TOKENS.items()}
     short |= {"perm_mask": long["perm_mask"][:, 2:, 2:], "masked_lm_positions": long["masked_lm_positions"] // 2}
     short = long | short
 
@@ -83,21 +66,21 @@ def test_positions_without_a_mask_hide_all_targets():
     """AlbertPretrainer on such an encoder, the other objective of a comparison, sees them."""
     hiding, seeing = pretrainer(), AlbertPretrainer(small(), pair_task=None)
     changed, other = (UNMASKED["input_ids"].copy() for _ in range(2))
-    changed[0, [1, 4, 5]], other[0, 2] = 33, 34
+    changed[0, [1, 4]], other[0, 2] = 33, 34
     for model, ids, moves in ((hiding, changed, False), (hiding, other, True), (seeing, changed, True)):
         before, after = (model(UNMASKED | new)["masked_lm_logits"][0] for new in ({}, {"input_ids": ids}))
         assert (np.abs(after - before).max() > 1e-3) == moves == bool(np.any(after != before))
 
 
 def test_target_mapping_says_what_positions_say():
-    encoder, features = pretrainer().encoder, as_queries(FEATURES | MEMORY)
+    encoder, features = pretrainer().encoder, dict(MEMORY)
     by_place = encoder(features)["query_output"]
-    mapping = np.eye(LENGTH, dtype="float32")[features.pop("query_positions")]
+    mapping = np.eye(depth_cases.LENGTH, dtype="float32")[features.pop("query_positions")]
     assert_array_equal(encoder(features | {"target_mapping": mapping})["query_output"], by_place)
 
 
 def test_no_gradient_reaches_memory():
-    model, memory = pretrainer(memory_length=PAST), tf.convert_to_tensor(MEMORY["memory"])
+    model, memory = pretrainer(memory_length=4), tf.convert_to_tensor(MEMORY["memory"])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(memory)
         outputs = model(FEATURES | {"memory": memory}, training=True)

@@ -1,22 +1,22 @@
 """Tiny models of every kind, with batches and labels for them: what the tests of models share."""
 
-import contextlib
+import json
 from functools import partial
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import albert_tf
-from albert_tf import AlbertConfig
+from albert_tf.checkpoints.formats import save_keras
 from albert_tf.checkpoints.variables import named_variables
+from tests.albert_tf import depth_cases
+from tests.conftest import functions_run
 
 ROWS, LENGTH, CHOICES, CLASSES = 4, 8, 3, 3
 
 
 def small(**changes):
-    sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
-    return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=32) | changes)
+    return depth_cases.small(**dict(num_hidden_layers=2, max_position_embeddings=32) | changes)
 
 
 # Each is called with an encoder or a configuration, and with arguments of keras.Model.
@@ -61,29 +61,22 @@ def labels(kind):
     return {}, (classes.astype("float32" if kind == "regressor" else "int32"),)
 
 
-@contextlib.contextmanager
-def graphs():
-    """Functions run in graphs, which for ten steps and more take less time than to run all eagerly."""
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(False)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
+# Functions run in graphs, which for ten steps and more take less time than to run all eagerly.
+graphs = partial(functions_run, eagerly=False)
+
+
+def write_model(folder, model, tokenizer, **task):
+    """Writes a model folder; returns it."""
+    save_keras(model, folder / "model.keras")
+    tokenizer.save(folder)
+    if task:
+        (folder / "task.json").write_text(json.dumps(task))
+    return folder
 
 
 def table(text):
     """The rows of a table in text, whose columns `|` separates."""
     return [[cell.strip() for cell in row.split(" |")] for row in text.strip().splitlines()]
-
-
-def randomise(model, seed=5):
-    """Sets weights at random, near 1 where they are scales: others would drown what tells tokens apart."""
-    rng = np.random.default_rng(seed)
-    for variable in model.weights:
-        if "float" in variable.dtype:
-            variable.assign(("gamma" in variable.path) + rng.normal(scale=0.3, size=variable.shape))
-    return model
 
 
 def numbers(value):

@@ -6,7 +6,8 @@ import pytest
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.compression.settings import CompressSettings
-from tests.albert_tf.compression.tiny import CONFIG, PIECES, WORDS, write
+from tests.albert_tf.compression.tiny import CONFIG, PIECES, WORDS
+from tests.albert_tf.tiny import write_model
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 
@@ -34,7 +35,7 @@ def data(tmp_path_factory):
 def embedder(tokenizer, tmp_path_factory):
     keras.utils.set_random_seed(3)
     model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False))
-    return write(tmp_path_factory.mktemp("embedder"), model, tokenizer)
+    return write_model(tmp_path_factory.mktemp("embedder"), model, tokenizer)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading.load import load
 from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.training.loop.devices import Devices
-from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
+from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of
+from tests.albert_tf.tiny import write_model
 from tests.refusals import assert_refused, changed, lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -50,7 +51,7 @@ def test_a_teacher_with_dropout_is_known_again_by_its_weights():
 
 @pytest.mark.slow
 def test_words_of_a_pretrained_model_and_fewer_pieces(settings, tokenizer, tmp_path):
-    teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
+    teacher = write_model(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
     flags = f"--model={teacher} --output_dir={tmp_path}/out"
     flags += " --num_train_steps=3 --save_checkpoints_steps=3 --vocab_from=corpus"
     folder = running.run(changed(settings, flags))
@@ -84,7 +85,7 @@ def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, line):
     (of, _, line), folder = line.partition(" | "), Path(settings.model)
     if of != "embedder":
         (folder := tmp_path / "model").mkdir()
-        write(folder, AlbertEncoder(CONFIG), tokenizer)
+        write_model(folder, AlbertEncoder(CONFIG), tokenizer)
     if of == "bare":
         (folder / "albert_tokenizer.json").unlink()
         (folder / "vocab.txt").unlink()
@@ -146,7 +147,9 @@ def tuned(settings, data, tokenizer, tmp_path):
     model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 1)
     task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
     (tmp_path / "teacher").mkdir()
-    teacher = write(tmp_path / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"spearman": 0.123})
+    teacher = write_model(
+        tmp_path / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"spearman": 0.123}
+    )
     flags = f"--model={teacher} --output_dir={tmp_path}/out --text= --task=regression --data_dir={data}/pairs"
     return changed(settings, f"{flags} --second_text_column=other --vocab_from=corpus")
 

@@ -2,7 +2,6 @@
 
 import json
 
-from albert_tf.checkpoints.formats import save_keras
 from tests.albert_tf.tiny import small
 
 WORDS = ["a", "the", "dull", "fine", "film", "was", "play", "actor", "and", "not", "very", "good", "bad", "plot"]
@@ -11,14 +10,6 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, *WORDS, *UNREAD, *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
 SIZES = {"vocab_size": len(PIECES), "embedding_size": 16, "max_position_embeddings": 24}
 CONFIG = small(**SIZES, sharing="none", initializer_range=0.3)
-
-
-def write(folder, model, tokenizer, **task):
-    save_keras(model, folder / "model.keras")
-    tokenizer.save(folder)
-    if task:
-        (folder / "task.json").write_text(json.dumps(task))
-    return folder
 
 
 def report_of(folder):

@@ -1,11 +1,14 @@
-"""The update rules, against numpy written from the paper's formulas, and the curve at its corners."""
+"""The update rules, against numpy written from the paper's formulas and Keras's Muon, and the curve at its corners."""
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf.optimizers import Lamb, WarmupPolynomialDecay, create_optimizer
+from albert_tf import AlbertPretrainer
+from albert_tf.optimizers import AdamWeightDecay, Lamb, Muon, WarmupPolynomialDecay, create_optimizer
+from tests.albert_tf.tiny import small
 
 
 def variable_at(path, start):
@@ -101,3 +104,90 @@ def test_keras_value_for_no_weight_decay_decays_nothing(name):
 def test_unknown_optimizer_is_named():
     with pytest.raises(ValueError, match="unknown optimizer 'lamp'"):
         create_optimizer("lamp", 0.1, 100, 10)
+
+
+def test_the_norm_is_that_of_summed_rows():
+    table = keras.Variable(np.zeros((2, 1), "float32"), name="table")
+    twice_the_first_row = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([0, 0]), tf.constant([2, 1]))
+    optimizer = AdamWeightDecay(learning_rate=1.0, global_clipnorm=1.0)
+    optimizer.apply([twice_the_first_row], [table])
+    assert optimizer.figures()["gradient_norm"] == 7.0
+    assert_allclose(optimizer._momentums[0][0], [0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_figures_are_those_of_the_last_update(in_graph):
+    variables = [keras.Variable(np.full(4, 3.0, "float32"), name=name) for name in ("kernel", "bias")]
+    optimizer = Lamb(learning_rate=keras.optimizers.schedules.PolynomialDecay(0.1, 10, 0.0), weight_decay=0.0)
+    optimizer.build(variables)
+
+    def apply(gradient):
+        optimizer.apply([gradient] * 2, variables)
+
+    apply = tf.function(apply, autograph=False) if in_graph else apply
+    for gradient in (1.0, 2.0):
+        apply(keras.ops.full((4,), gradient))
+    # Without decay the second update is (0.9 * 0.1 + 0.2) / sqrt(0.001 * 0.999 + 0.004) in each of four elements.
+    ratio = (3.0 - 0.1 * 3.0) / (0.29 / np.sqrt(0.004999))
+    assert optimizer.figures() == pytest.approx(
+        {"learning_rate": 0.09, "gradient_norm": np.sqrt(8 * 2.0**2)}
+        | {f"trust_ratio_{name}": ratio for name in ("min", "median", "max")},
+        rel=1e-3,
+    )
+    store: dict = {}
+    optimizer.save_own_variables(store)
+    # Iteration, skipped, and two moments of each variable: no figure is in a file.
+    assert len(store) == 6
+
+
+def weight(name="kernel"):
+    return keras.Variable(np.arange(12, dtype="float32").reshape(4, 3), name=name)
+
+
+@pytest.mark.parametrize("name, decay", [("kernel", 0.1), ("word_embeddings", 0.1), ("content_bias", 0.0)])
+def test_it_moves_weights_as_keras_does_and_decays_no_bias(name, decay):
+    ours, theirs = weight(name), weight(name)
+    one = Muon(0.01, weight_decay=0.1, beta_2=0.98)
+    other = keras.optimizers.Muon(
+        0.01, weight_decay=decay, adam_weight_decay=decay, adam_beta_2=0.98, epsilon=1e-6, exclude_layers=["bias"]
+    )
+    for gradient in np.random.default_rng(0).normal(size=(4, 4, 3)).astype("float32"):
+        one.apply([gradient], [ours])
+        other.apply([gradient], [theirs])
+    assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_every_variable_of_a_model_moves():
+    variables = AlbertPretrainer(small(depth_lora_rank=2)).trainable_variables
+    before, random = [np.array(variable) for variable in variables], np.random.default_rng(0)
+    Muon(0.1).apply([random.normal(size=variable.shape).astype("float32") for variable in variables], variables)
+    assert all((np.array(variable) != value).any() for variable, value in zip(variables, before))
+
+
+@pytest.mark.parametrize("optimizer_class", [Muon, Lamb, AdamWeightDecay])
+@pytest.mark.parametrize("name", ["kernel", "word_embeddings"])
+def test_gradients_that_are_not_finite_change_nothing(optimizer_class, name):
+    variable, optimizer = weight(name), optimizer_class(learning_rate=0.1)
+    optimizer.apply([keras.ops.ones((4, 3))], [variable])
+    state = [variable, *(one for one in optimizer.variables if one.shape == (4, 3))]
+    before = [np.array(value) for value in state]
+    optimizer.apply([keras.ops.full((4, 3), float("nan"))], [variable])
+    for value, one in zip(before, state, strict=True):
+        assert_array_equal(one, value)
+    assert len(state) > 1 and (int(optimizer.skipped), optimizer.updates) == (1, 2)
+
+
+def test_loaded_it_goes_on_to_the_bit():
+    gradients = np.random.default_rng(0).normal(size=(4, 4, 3)).astype("float32")
+    variable, optimizer = weight(), Muon(0.01, momentum=0.9, global_clipnorm=1.0)
+    for gradient in gradients[:2]:
+        optimizer.apply([gradient], [variable])
+    store: dict = {}
+    optimizer.save_own_variables(store)
+    again, copy = keras.Variable(variable, name="kernel"), Muon.from_config(optimizer.get_config())
+    copy.build([again])
+    copy.load_own_variables(store)
+    for one, of_variable in ((optimizer, variable), (copy, again)):
+        for gradient in gradients[2:]:
+            one.apply([gradient], [of_variable])
+    assert_array_equal(again, variable)

@@ -33,7 +33,7 @@ for kind in sys.argv[1:] or KINDS:
 # Each way of adding up: by words, pairs, rows, weights and whole batches, with a teacher.
 DEFAULT = (
     *("packed", "class weights", "regularized", "sum"),
-    *("tags, early exit", "joint spans", "student", "text pairs"),
+    *("tags, early exit", "joint spans", "student", "scored text pairs"),
 )
 
 

@@ -19,6 +19,7 @@ ROTARY |= dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
 # gte-multilingual's positions, as transformers writes them.
 STRETCHED = dict(rope_type="linear", rope_theta=160000.0, factor=8**0.5)
 DISTIL = dict(vocab_size=60, n_layers=3, n_heads=2, dim=16, hidden_dim=24, max_position_embeddings=12)
+XLNET = dict(vocab_size=60, d_model=16, n_layer=3, n_head=4, d_inner=24, mem_len=None)
 LENGTHS = [12, 7, 4, 9, 12, 5]
 FAMILIES = {
     "Roberta": (ROBERTA, LENGTHS, (0, 2, 1)),
@@ -31,6 +32,7 @@ FAMILIES = {
     # Of embeddings with a projection.
     "Electra": (COMMON | dict(hidden_size=16, embedding_size=8, max_position_embeddings=12), LENGTHS, (2, 3, 0)),
     "DistilBert": (DISTIL, LENGTHS, (2, 3, 0)),
+    "XLNet": (XLNET, LENGTHS, (2, 3, 0)),
     "ModernBert": (MODERN, [40, 12, 4, 31, 40, 5], (0, 2, 1)),
 }
 TASKS = {
@@ -41,13 +43,13 @@ TASKS = {
     "_spans": "ForQuestionAnswering",
     "_choices": "ForMultipleChoice",
 }
-# Families of which transformers has no classes for spans and choices.
-THREE_HEADS = ("NomicBert", "Gte", "EuroBert")
+# Classes that transformers does not have, or not by this name.
+LACKING = dict.fromkeys(("NomicBert", "Gte", "EuroBert"), ("_spans", "_choices")) | {"XLNet": ("", "_spans")}
 HEADS = {
     f"{family.lower()}{task}": f"{family}{head}"
     for family in FAMILIES
     for task, head in TASKS.items()
-    if family not in THREE_HEADS or task not in ("_spans", "_choices")
+    if task not in LACKING.get(family, ())
 }
 # Models whose configurations are unusual.
 CHANGES: dict[str, dict] = {
@@ -68,6 +70,7 @@ HEADS |= {
     "modernbert_untied": "ModernBertForMaskedLM",
     "modernbert_bias_words": "ModernBertForMaskedLM",
     "roberta_untied": "RobertaForMaskedLM",
+    "xlnet_spans": "XLNetForQuestionAnsweringSimple",
     **{"gte_one_segment": "GteForMaskedLM", "gte_no_segments": "GteModel", "nomicbert_untied": "NomicBertForMaskedLM"},
     **dict.fromkeys(("eurobert_tied", "eurobert_biases"), "EuroBertForMaskedLM"),
     **dict.fromkeys(("eurobert_mean", "eurobert_bos"), "EuroBertForSequenceClassification"),
@@ -90,7 +93,7 @@ def make(folder, name, seed=0, length=0, pads_left=False):
     family = next(family for family in FAMILIES if architecture.startswith(family))
     values, lengths, (cls, sep, pad) = FAMILIES[family]
     lengths = [length, length // 2, 5, length - 3, length, 9] if length else lengths
-    labels = {"num_labels": 2 if architecture.endswith("Answering") else 3}
+    labels = {"num_labels": 2 if "Answering" in architecture else 3}
     config = getattr(transformers, f"{family}Config")(**values | labels | CHANGES.get(name, {}))
     model = getattr(transformers, architecture)._from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
@@ -99,6 +102,8 @@ def make(folder, name, seed=0, length=0, pads_left=False):
             is_scale = "norm" in own.lower() and own.endswith("weight")
             weight.copy_(torch.randn_like(weight) * 0.3 + (1.0 if is_scale else 0.0))
     model.save_pretrained(folder)
+    # XLNet's summary is that of the last column.
+    pads_left = pads_left or family == "XLNet"
     generator = np.random.default_rng(seed)
     shape = (2, 3, lengths[0]) if architecture.endswith("Choice") else (4, lengths[0])
     ids = generator.integers(3, 60, shape)
