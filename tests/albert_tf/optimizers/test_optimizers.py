@@ -175,19 +175,3 @@ def test_gradients_that_are_not_finite_change_nothing(optimizer_class, name):
     for value, one in zip(before, state, strict=True):
         assert_array_equal(one, value)
     assert len(state) > 1 and (int(optimizer.skipped), optimizer.updates) == (1, 2)
-
-
-def test_loaded_it_goes_on_to_the_bit():
-    gradients = np.random.default_rng(0).normal(size=(4, 4, 3)).astype("float32")
-    variable, optimizer = weight(), Muon(0.01, momentum=0.9, global_clipnorm=1.0)
-    for gradient in gradients[:2]:
-        optimizer.apply([gradient], [variable])
-    store: dict = {}
-    optimizer.save_own_variables(store)
-    again, copy = keras.Variable(variable, name="kernel"), Muon.from_config(optimizer.get_config())
-    copy.build([again])
-    copy.load_own_variables(store)
-    for one, of_variable in ((optimizer, variable), (copy, again)):
-        for gradient in gradients[2:]:
-            one.apply([gradient], [of_variable])
-    assert_array_equal(again, variable)
