@@ -10,7 +10,6 @@ from scipy.special import expit
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
-from albert_tf.extensions.step_signal import sinusoids
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, LENGTH, TEXTS, alike, small
 from tests.albert_tf.tiny import table
@@ -71,11 +70,6 @@ def test_gradients_reach_what_is_closed(changes):
         if not name.endswith("/a") and "halting" not in name:
             # At every step of which there is a row; a sinusoid is closed by one gate for all.
             assert (moved.max(axis=1) > 1e-8).all(), name
-
-
-def test_the_sinusoid_is_the_universal_transformers():
-    angles = np.arange(4)[:, None] * 10000.0 ** (-np.arange(8) / 7)
-    assert_allclose(sinusoids(4, 16), np.concatenate([np.sin(angles), np.cos(angles)], axis=1), atol=1e-6)
 
 
 IMPOSSIBLE = table("""

@@ -1,7 +1,4 @@
-"""The depth loop contract: every configuration gives the same numbers and gradients however its steps are repeated.
-
-`test_jax.py` compares the same configurations between TensorFlow and JAX.
-"""
+"""The depth loop contract: every configuration gives the same numbers and gradients however its steps are repeated."""
 
 import functools
 import itertools
