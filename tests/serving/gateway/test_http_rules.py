@@ -93,7 +93,7 @@ def test_a_body_may_be_just_as_long_as_the_limit(wbits):
         ("identity", b'{"inputs": "a", "x": ' + b"[" * 49_000 + b"]" * 49_000 + b"}", 400, "nested too deeply"),
     ],
 )
-def test_other_codings_broken_large_and_deep_bodies_are_refused(shared_gateway, coding, body, status, message):
+def test_other_codings_broken_and_large_bodies_are_refused(shared_gateway, coding, body, status, message):
     gateway = shared_gateway("embedder", max_body_bytes=100_000)
     answer = gateway.http.post("/embed", content=body, headers={"Content-Encoding": coding})
     assert answer.status_code == status and message in failure_of(answer, "/embed")

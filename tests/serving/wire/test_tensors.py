@@ -73,12 +73,6 @@ def test_strings_are_utf8_bytes_of_any_shape_and_keep_zero_bytes():
     assert read.ravel().tolist() == ["é".encode(), b"a\0", b"", b"z"]
 
 
-def test_python_numbers_become_float32_and_int64():
-    assert tensors.read_tensor(filled([0.5, 1.5])).dtype == np.float32
-    assert tensors.read_tensor(filled([1, 2])).dtype == np.int64
-    assert tensors.read_tensor(filled(True)).shape == ()
-
-
 def test_big_endian_arrays_are_sent_right():
     assert_array_equal(tensors.read_tensor(filled(np.array([1, 256], dtype=">i4"))), [1, 256])
 
