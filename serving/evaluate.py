@@ -44,7 +44,8 @@ def main(settings: EvaluationSettings) -> None:
     if given := settings.given(("depth", "train_data", "eval_data")):
         raise UserError(f"{given} is not for an export; give --data_file=... or --suite=embeddings")
     place = Path(settings.model)
-    version, folder = (versions_of(place) or [place])[-1], place / "evaluation"
+    version = (versions_of(place) or [place])[-1]
+    folder = version.parent / "evaluation"
     if settings.suite:
         if not (version / LITERT).is_file():
             raise UserError("--suite is not for a SavedModel; give the model that was exported, or a LiteRT version")
