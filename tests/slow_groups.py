@@ -5,7 +5,7 @@ its own begins with. `pytest -m slow_models` runs one group.
 """
 
 GROUPS = {
-    "depth": ("tests/albert_tf/test_depth.py", "tests/albert_tf/test_any_depth.py", "tests/albert_tf/test_equilibrium"),
+    "depth": ("tests/albert_tf/test_depth.py", "tests/albert_tf/test_equilibrium"),
     "training": ("tests/albert_tf/training", "tests/albert_tf/compression", "tests/albert_tf/test_training_state.py"),
     "stored": ("tests/test_",),
     "models": ("tests/albert_tf",),
