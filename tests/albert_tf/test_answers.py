@@ -61,7 +61,7 @@ def test_a_forked_process_is_told_to_load_the_model_itself(tmp_path):
         os._exit(9)
 
 
-@pytest.mark.parametrize("texts", [(TEXTS,), (TEXTS, OTHERS)], ids=["single", "pairs"])
+@pytest.mark.parametrize("texts", [(TEXTS,), (TEXTS, OTHERS)])
 @pytest.mark.few(1)
 def test_texts_train_a_model_as_lists_and_as_a_pipeline_of_the_same_features(texts):
     labels, model = np.array([1, 0, 0, 1]), AlbertClassifier(CONFIG, 2)

@@ -39,7 +39,7 @@ INVENTORIES = {
 }
 
 
-@pytest.mark.parametrize("file, name", INVENTORIES.items(), ids=INVENTORIES.values())
+@pytest.mark.parametrize("file, name", INVENTORIES.items())
 def test_published_checkpoints_have_exactly_our_variables(file, name):
     published = {}
     for line in (GOLD / "inventories" / f"{file}.txt").read_text().splitlines()[1:]:

@@ -11,6 +11,7 @@ import pytest
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.cost import flops, parameters
 from albert_tf.config.reading import NAMED, OTHER_NAMES
+from tests.albert_tf.depth_cases import CONFIGS
 from tests.albert_tf.tiny import small, table
 from tests.refusals import refused
 
@@ -209,20 +210,13 @@ def test_parameter_counts_equal_the_published_ones(name, changes, count, others)
     assert [counted.encoder, counted.total][: len(others)] == others
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"step_signal": "learned", "halting": "act"},
-        {"step_signal": "sinusoid", "depth_plan": "1+1x3", "depth_lora_rank": 2},
-        {"depth_lora_rank": 3, "depth_lora_target": "ffn", "feed_forward": "glu", "use_bias": False},
-        {"depth_lora_rank": 3, "depth_lora_target": "attention", "num_hidden_groups": 3},
-        {"norm_position": "pre", "norm": "rms_norm", "feed_forward": "glu", "position_type": "rotary"},
-    ],
-)
-def test_the_formula_counts_extensions(changes):
-    config = small(num_hidden_layers=4, **changes)
+@pytest.mark.parametrize("name", ["learned signal", "act", "everything", "low rank of one half", "modern block"])
+def test_the_formula_counts_extensions(name):
+    config = small(**{"num_hidden_layers": 4} | CONFIGS[name])
     assert parameters(config).encoder + parameters(config).pooler == AlbertEncoder(config).count_params()
-    assert flops(config, 5) > flops(small(num_hidden_layers=4), 5)
+    # A signal adds nothing that is multiplied.
+    plain = small(num_hidden_layers=config.num_hidden_layers)
+    assert (flops(config, 5) > flops(plain, 5)) == (name != "learned signal")
 
 
 @hypothesis.given(

@@ -63,17 +63,6 @@ def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
     assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4] and np.isfinite(theirs["residual"]).all()
 
 
-def gradients(encoder, output):
-    """Of a number that depends on an output, by the names of the weights."""
-    found = trained(encoder, FEATURES, lambda model, features, outputs: ops.mean(outputs[output] ** 3))
-    return {name: gradient for name, gradient in found.items() if "/" in name}
-
-
-def assert_equal_gradients(found, expected):
-    for name, one in expected.items():
-        assert_allclose(found[name], one, atol=1e-4, rtol=1e-3, err_msg=name)
-
-
 def test_it_is_where_many_steps_lead(plain):
     encoder = twin(plain, SOLVED)
     outputs = encoder(FEATURES)
@@ -99,10 +88,12 @@ def test_implicit_gradients_are_those_of_many_steps(plain):
     implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
     many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 80}
     found, expected = (
-        gradients(twin(plain, config), "pooled_output")
+        trained(twin(plain, config), FEATURES, lambda model, features, outputs: ops.mean(outputs["pooled_output"] ** 3))
         for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=80))
     )
-    assert_equal_gradients(found, expected)
+    # Gradients, by the names of the weights.
+    for name in filter("/".__contains__, expected):
+        assert_allclose(found[name], expected[name], atol=1e-4, rtol=1e-3, err_msg=name)
 
 
 def test_dropout_is_one_mask_for_all_steps():
@@ -146,14 +137,6 @@ def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
         AlbertEncoder(PLAIN.replace(**json.loads(changes)), walk=walk)
 
 
-def solved(*args):
-    return keras.tree.map_structure(np.asarray, solve(*args))
-
-
-def each_its_own(count):
-    return rows_of(np.ones((count, 1), "float32"))
-
-
 def test_phantom_steps_are_damped():
     """Two of z + d (f(z) - z), f(z) = z A + x, have the gradient d + d ((1 - d) + d A) by x."""
     matrix, point, upstream = np.random.default_rng(1).normal(size=(3, 6, 6)).astype("float32")
@@ -176,7 +159,8 @@ def test_what_does_not_contract_says_so_and_gives_the_iterate_that_moves_least(k
         seen.append(np.asarray(z))
         return 1 - 1.1 * z + 3 * ops.sin(7 * z)
 
-    solution = solved(function, start, each_its_own(2), Solver(kind, 1e-3, 12))
+    solution = solve(function, start, rows_of(np.ones((2, 1), "float32")), Solver(kind, 1e-3, 12))
+    solution = keras.tree.map_structure(np.asarray, solution)
     seen = np.stack(seen)[:12]
     moves = np.linalg.norm(1 - 2.1 * seen + 3 * np.sin(7 * seen), axis=-1)
     moves /= np.linalg.norm(seen, axis=-1).clip(1e-30)

@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints import formats
 from tests.albert_tf.depth_cases import filled, small
-from tests.albert_tf.tiny import CLASSES, KINDS
+from tests.albert_tf.tiny import CLASSES, KINDS, numbers
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -47,10 +47,6 @@ def every(model):
     return model.exit_logits(FEATURES)
 
 
-def numpy(tensor):
-    return keras.ops.convert_to_numpy(tensor).astype("float64")
-
-
 def answer_losses(kind, logits):
     """Of each answer, [batch] or [batch, sequence]."""
     if kind == "regressor":
@@ -61,7 +57,7 @@ def answer_losses(kind, logits):
 def expected_loss(kind, every, weights):
     total = 0
     for share, logits in zip(np.arange(1, 5) / 10, every, strict=True):
-        losses = answer_losses(kind, numpy(logits)) * weights
+        losses = answer_losses(kind, numbers(logits)) * weights
         total += share * losses.sum() / (weights.sum() if kind == "tagger" else 6)
     return total
 
@@ -79,7 +75,7 @@ def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind):
         expected = expected_loss(kind, every, ones if given is None else given)
         assert float(found["loss"]) == pytest.approx(expected, rel=1e-5)
         if given is None:
-            last = numpy(every[-1])
+            last = numbers(every[-1])
             figure = np.mean((last[:, 0] - targets) ** 2) if is_number else np.mean(last.argmax(-1) == targets)
             assert float(found["mse" if is_number else "accuracy"]) == pytest.approx(figure, rel=1e-5)
     found = model.evaluate(FEATURES, targets, verbose=0)[0]
@@ -88,8 +84,8 @@ def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind):
 
 def by_hand(kind, model, every, rule, thresholds):
     """Steps of every row, from every step's answers and states."""
-    every = np.array([numpy(logits).reshape(6, -1, logits.shape[-1]) for logits in every])
-    states = np.array([numpy(state) for state in model.encoder(FEATURES)["hidden_states"]])
+    every = np.array([numbers(logits).reshape(6, -1, logits.shape[-1]) for logits in every])
+    states = np.array([numbers(state) for state in model.encoder(FEATURES)["hidden_states"]])
     steps = []
     for row, threshold in enumerate(thresholds):
         real = MASK[row] > 0 if kind == "tagger" else slice(0, 1)
@@ -121,7 +117,7 @@ def test_rows_leave_by_every_rule(kind, model, every, rule):
     found = model.answer_early(FEATURES, thresholds, rule)
     expected = by_hand(kind, model, every, rule, thresholds)
     assert len(set(expected)) > 1, "this test needs rows that leave at different steps"
-    assert numpy(found["steps"]).tolist() == expected
+    assert numbers(found["steps"]).tolist() == expected
     for row, step in enumerate(expected):
         assert_array_equal(found["logits"][row], every[step - 1][row])
 
@@ -130,7 +126,7 @@ def test_by_movement_any_model_leaves():
     """What it answers at a step is what its only head says there."""
     model = make("classifier", False)
     moves = model.answer_early(FEATURES, [0.0] * 5 + [9.0], "movement")
-    assert numpy(moves["steps"]).tolist() == [4] * 5 + [1]
+    assert numbers(moves["steps"]).tolist() == [4] * 5 + [1]
     assert_allclose(moves["logits"][:5], model(FEATURES)[:5], atol=1e-6)
     first = model.head(model.encoder.pooler(model.encoder(FEATURES)["hidden_states"][1][:, 0]))
     assert_allclose(moves["logits"][5], first[5], atol=1e-6)

@@ -1,7 +1,6 @@
 """Families of published models: one from outside, and what configuration files of ModernBERT's form may say."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +28,11 @@ NOVA = dict(words=40, width=16, depth=2, heads=2, inside=24, act="silu", longest
 @pytest.fixture
 def nova(tmp_path, monkeypatch):
     """Installs a package whose entry point names a family."""
-    (tmp_path / "site" / "nova-1.0.dist-info").mkdir(parents=True)
-    metadata = {"METADATA": "Name: nova\nVersion: 1.0\n"}
-    metadata["entry_points.txt"] = "[albert_tf.families]\nnova = tests.albert_tf.nova:NOVA\n"
-    for name, text in metadata.items():
-        (tmp_path / "site" / "nova-1.0.dist-info" / name).write_text(text)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    folder = tmp_path / "site" / "nova-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Name: nova\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[albert_tf.families]\nnova = tests.albert_tf.nova:NOVA\n")
+    monkeypatch.syspath_prepend(folder.parent)
     families.cache_clear()
     yield
     families.cache_clear()
@@ -59,10 +57,8 @@ def test_a_family_of_another_package_loads_is_tuned_and_exports(nova, tmp_path):
     assert (config.hidden_act, config.embedding_size, config.feed_forward) == ("silu", 16, "glu")
     model = AlbertClassifier(config, 3, labels=["a", "b", "c"])
     save_huggingface(model, tmp_path / "nova")
-    tensors, values = (
-        load_file(tmp_path / "nova" / "model.safetensors"),
-        json.loads((tmp_path / "nova" / "config.json").read_text()),
-    )
+    tensors = load_file(tmp_path / "nova" / "model.safetensors")
+    values = json.loads((tmp_path / "nova" / "config.json").read_text())
     assert tensors["nova.step.1.qkv.weight"].shape == (48, 16) and "nova.pool.bias" in tensors
     assert values["architectures"] == ["NovaForSequenceClassification"] and values["width"] == 16
     loaded = albert_tf.load(tmp_path / "nova")
@@ -78,8 +74,8 @@ def test_without_the_package_its_models_are_refused():
         AlbertConfig.from_dict(NOVA | {"model_type": "nova"})
 
 
-MODERN = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_attention_heads=2)
-MODERN |= {"model_type": "modernbert"}
+ROTARY = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4)
+MODERN = ROTARY | dict(num_hidden_layers=4, num_attention_heads=2, model_type="modernbert")
 FULL, LOCAL = "full_attention", "sliding_attention"
 BASES = {FULL: {"rope_type": "default", "rope_theta": 5000.0}, LOCAL: {"rope_type": "default", "rope_theta": 70.0}}
 # Keys of a file, and the fields that differ from those without them.
@@ -173,7 +169,6 @@ def test_names_of_gpt2_mean_what_transformers_writes_by_its_own(tmp_path):
     assert isinstance(load_huggingface(tmp_path), AlbertPretrainer)
 
 
-ROTARY = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4)
 NTK = {"rope_theta": 20000, "rope_scaling": {"type": "ntk", "factor": 8.0}}
 
 

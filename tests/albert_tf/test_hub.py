@@ -83,8 +83,7 @@ def downloaded(folder):
         ("model.keras task.json albert_tokenizer.json", "albert_tokenizer.json model.keras task.json"),
         ("metadata.json model.weights.h5 task.json task.weights.h5 preprocessor.json assets/tokenizer/vocabulary.txt",
          "assets/tokenizer/vocabulary.txt metadata.json model.weights.h5 preprocessor.json task.json task.weights.h5")
-    ],
-    ids=["one file", "shards", "our own", "keras-hub"]
+    ]
 )  # fmt: skip
 def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, expected):
     publish(*files.split())
