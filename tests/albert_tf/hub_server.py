@@ -60,10 +60,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def do_HEAD(self):
-        self.do_GET(with_body=False)
-
-    def do_GET(self, with_body=True):
+    def do_GET(self):
         self.server.requests.append(f"{self.command} {self.path}")
         path = self.path.split("?")[0]
         found = _TREE.fullmatch(path) or _INFO.fullmatch(path) or _RESOLVE.fullmatch(self.path)
@@ -81,27 +78,29 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         folder = self.server.folders[name]
         if found.re is _INFO:
             files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-            values = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
-            return self._send(json.dumps(values).encode(), {"Content-Type": "application/json"}, with_body)
+            return self._send_json({"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]})
         if found.re is _TREE:
-            entries = [_entry(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()]
-            return self._send(json.dumps(entries).encode(), {"Content-Type": "application/json"}, with_body)
+            return self._send_json([_entry(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()])
         path = folder / found["file"]
         if not path.is_file():
             return self._refuse(404, "EntryNotFound")
         content = path.read_bytes()
-        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'}
-        return self._send(content, headers, with_body)
+        self._send(content, {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'})
+
+    do_HEAD = do_GET
+
+    def _send_json(self, values):
+        self._send(json.dumps(values).encode(), {"Content-Type": "application/json"})
 
     def _refuse(self, status, code):
         headers = {"X-Error-Code": code, "X-Error-Message": f"no: {code}"}
         headers |= {"X-Repo-Commit": COMMIT} if code == "EntryNotFound" else {}
-        self._send(b"{}", headers, self.command == "GET", status)
+        self._send(b"{}", headers, status)
 
-    def _send(self, content, headers, with_body, status=200):
+    def _send(self, content, headers, status=200):
         self.send_response(status)
-        for key, value in {"Content-Length": str(len(content))}.items() | headers.items():
-            self.send_header(key, value)
+        for header in ({"Content-Length": str(len(content))} | headers).items():
+            self.send_header(*header)
         self.end_headers()
-        if with_body:
+        if self.command == "GET":
             self.wfile.write(content)

@@ -57,7 +57,7 @@ def test_all_loops_give_the_same_numbers_and_gradients(walk, name):
     }
 
 
-# Relative attention's graph is in test_xlnet.py.
+# Relative attention's graph is in test_attention.py.
 IN_GRAPHS = {("everything", "loop"), ("implicit", "unrolled")}
 COMPILED = [(name, walk) for name in CONFIGS for walk in LOOPS] + [(name, "unrolled") for name in EQUILIBRIA]
 

@@ -23,29 +23,28 @@ WORDS = f"{VOCABULARY} caf ##é ##e café the The ( ) ! . , 日 本 x ##x".split
 TEXTS = ["a b", "The café (the b)!", "日本 a", "b " * 20, ""]
 
 
-def bert(lowercase=True, length=12, **head):
+def classifier(family, tokenizer, backbone, **head):
+    preprocessor = getattr(hub, f"{family}TextClassifierPreprocessor")(tokenizer, sequence_length=12)
+    backbone = getattr(hub, f"{family}Backbone")(**SIZES, **backbone)
+    return getattr(hub, f"{family}TextClassifier")(backbone, preprocessor=preprocessor, **{"num_classes": 3} | head)
+
+
+def bert(lowercase=True, **head):
     tokenizer = hub.BertTokenizer(vocabulary=WORDS, lowercase=lowercase)
-    preprocessor = hub.BertTextClassifierPreprocessor(tokenizer, sequence_length=length)
-    backbone = hub.BertBackbone(vocabulary_size=len(WORDS), num_segments=2, **SIZES)
-    return hub.BertTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 3} | head)
+    return classifier("Bert", tokenizer, {"vocabulary_size": len(WORDS), "num_segments": 2}, **head)
 
 
 def roberta(**head):
-    characters = list(dict.fromkeys(byte_characters()))
-    pieces = ["<s>", "<pad>", "</s>", "<mask>", *characters, "Ġa", "Ġt"]
+    pieces = list(dict.fromkeys(["<s>", "<pad>", "</s>", "<mask>", *byte_characters(), "Ġa", "Ġt"]))
     tokenizer = hub.RobertaTokenizer({piece: i for i, piece in enumerate(pieces)}, ["Ġ a", "Ġ t"])
-    preprocessor = hub.RobertaTextClassifierPreprocessor(tokenizer, sequence_length=12)
-    backbone = hub.RobertaBackbone(vocabulary_size=len(pieces), **SIZES)
-    return hub.RobertaTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 2} | head)
+    return classifier("Roberta", tokenizer, {"vocabulary_size": len(pieces)}, **head)
 
 
-def albert(**head):
+def albert():
     texts = [*TEXTS[:3], "the quick brown fox"] * 8
     tokenizer = hub.AlbertTokenizer(train_tokenizer(texts, 60, hard_vocab_limit=False))
-    preprocessor = hub.AlbertTextClassifierPreprocessor(tokenizer, sequence_length=12)
     more = dict(num_groups=1, num_inner_repetitions=1, embedding_dim=8, num_segments=2)
-    backbone = hub.AlbertBackbone(vocabulary_size=tokenizer.vocabulary_size(), **more, **SIZES)
-    return hub.AlbertTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 2} | head)
+    return classifier("Albert", tokenizer, {"vocabulary_size": tokenizer.vocabulary_size(), **more})
 
 
 def answers(task, texts):

@@ -213,12 +213,6 @@ def test_other_routers_are_refused_by_name(tmp_path, files, message):
         albert_tf.load(routed(tmp_path, **files))
 
 
-def test_a_static_embedder_is_refused_by_name(tmp_path):
-    modules = [{"path": "", "type": "sentence_transformers.sentence_transformer.modules.StaticEmbedding"}]
-    with refused("begins with a sentence_transformers.*StaticEmbedding; only transformers are read"):
-        albert_tf.load(write(tmp_path, {"modules.json": modules}))
-
-
 def test_a_sparse_vector_is_not_cut(tmp_path):
     files = {"sentence_bert_config.json": {"transformer_task": "fill-mask"}}
     with refused("truncate_dim would keep the first words of the vocabulary alone"):
@@ -395,7 +389,7 @@ MODULES = table(r"""
     [["LSTM", {}]]          | {} | modules.json': the module sentence_transformers.models.LSTM is not followed here
     [["Pooling", {}], ["Normalize", {}], ["Dense", {"out_features": 4}]] | {} | models.Dense is not followed
     [["Normalize", {}]]     | {} | has no Pooling; to load the encoder alone
-    []                  | {"modules.json": [{"path": "", "type": "sentence_transformers.models.CLIPModel"}]} | begins with a .*CLIPModel
+    []                  | {"modules.json": [{"path": "", "type": "sentence_transformers.sentence_transformer.modules.StaticEmbedding"}]} | begins with a sentence_transformers.*StaticEmbedding; only transformers are read
     [["Pooling", "[]"]]     | {} | 1_Pooling/config.json' holds no JSON object
     [["Pooling", {"pooling_mode": "median"}]] | {} | 1_Pooling/config.json': pooling 'median' is not known
     [["Pooling", {"new": 1}]] | {} | 1_Pooling/config.json': the key 'new' is not known of a Pooling

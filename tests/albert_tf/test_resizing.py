@@ -37,28 +37,24 @@ def test_a_table_of_low_rank_is_kept_exactly(rank, size):
         assert_array_equal(named_variables(narrow)[name], named_variables(encoder)[name])
 
 
+def mean_and_errors(encoder, size, counts=None):
+    """The mean of the rows, which the segments hold, and what each row of the narrow table lacks."""
+    narrow = factorize_embeddings(encoder, size, counts)
+    mean = np.array(narrow.embeddings.token_type_embeddings - encoder.embeddings.token_type_embeddings)[0]
+    return mean, np.linalg.norm(word_table(narrow) + mean - word_table(encoder), axis=1)
+
+
 def test_what_is_left_out_is_what_the_singular_values_say():
-    encoder = of_rank(12)
-    table = word_table(encoder)
+    table = word_table(encoder := of_rank(12))
     values = np.linalg.svd(table - table.mean(axis=0), compute_uv=False)
-    narrow = factorize_embeddings(encoder, 5)
-    segments = [np.array(one.embeddings.token_type_embeddings) for one in (encoder, narrow)]
-    mean = (segments[1] - segments[0])[0]
+    mean, errors = mean_and_errors(encoder, 5)
     assert_allclose(mean, table.mean(axis=0), atol=1e-5)
-    assert_allclose(np.linalg.norm(word_table(narrow) + mean - table), np.linalg.norm(values[5:]), rtol=1e-4)
+    assert_allclose(np.linalg.norm(errors), np.linalg.norm(values[5:]), rtol=1e-4)
 
 
 def test_counted_rows_are_the_better_kept():
-    encoder = of_rank(16)
-    counts = np.array([1000] * 5 + [0] * 35)
-    table = word_table(encoder)
-
-    def errors(counts):
-        narrow = factorize_embeddings(encoder, 6, counts)
-        mean = np.array(narrow.embeddings.token_type_embeddings - encoder.embeddings.token_type_embeddings)[0]
-        return np.linalg.norm(word_table(narrow) + mean - table, axis=1)
-
-    assert errors(counts)[:5].mean() < 0.2 * errors(None)[:5].mean()
+    counted, equal = (mean_and_errors(of_rank(16), 6, counts)[1] for counts in (np.array([1000] * 5 + [0] * 35), None))
+    assert counted[:5].mean() < 0.2 * equal[:5].mean()
 
 
 def test_a_masked_lm_head_answers_the_same():
@@ -106,9 +102,5 @@ def test_rows_are_kept_or_means(name):
             assert_allclose(after[variable][1], value[3:6].mean(axis=0), rtol=1e-6)
         else:
             assert_array_equal(after[variable], value, err_msg=variable)
-
-
-def test_pieces_that_are_not_there_are_refused():
-    model = AlbertPretrainer(small(vocab_size=20))
     with refused("must be some of the model's 20"):
         keep_pieces(model, [3, 20])

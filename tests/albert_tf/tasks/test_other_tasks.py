@@ -1,4 +1,4 @@
-"""RACE, tagging and a user's own tables."""
+"""RACE, tagging, several labels a text, and a user's own tables."""
 
 import dataclasses
 import gzip
@@ -7,10 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from albert_tf import AlbertClassifier
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
-from tests.refusals import changed, lines, refused
+from albert_tf.training import finetuning
+from tests.albert_tf.training.classes import CONFIG_OF_TABLES, write_start
+from tests.refusals import assert_refused, changed, lines, refused
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
@@ -19,8 +22,8 @@ def tokenizer(tiny_data):
     return load_tokenizer(tiny_data)
 
 
-def create(folder, name, **changes):
-    return create_task(FinetuningSettings(task=name, data_dir=str(folder), output_dir="", config="x", **changes))
+def settings(folder, name, **changes):
+    return FinetuningSettings(task=name, data_dir=str(folder), output_dir="", config="x", **changes)
 
 
 QUESTIONS = """
@@ -100,7 +103,7 @@ def tagging(tmp_path):
     row, other = json.dumps({"tokens": WORDS, "ner": NAMES}), '{"tokens": ["It", "runs"], "ner": ["O", "O"]}'
     for split, rows in (("train", (row, other)), ("dev", (row,)), ("test", ('{"tokens": ["It", "runs"]}',))):
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
-    return create(tmp_path, "tagging", text_column="tokens", label_column="ner")
+    return create_task(settings(tmp_path, "tagging", text_column="tokens", label_column="ner"))
 
 
 def test_tags_stand_on_the_first_piece_of_each_word(tagging, tokenizer):
@@ -140,13 +143,12 @@ def test_tagging_scores_and_writes(tagging, tokenizer, tmp_path):
 def test_a_trained_model_needs_no_training_file(tmp_path, name):
     (tmp_path / "dev.tsv").write_text("text\tlabel\na\t1\nb\t7\n")
     trained = {"labels": None if name == "regression" else ["5", "7", "1"]}
-    settings = FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x")
-    task = create_task(settings, trained)
+    task = create_task(settings(tmp_path, name), trained)
     assert task.describe()["labels"] == trained["labels"]
     found = [example[1] for example in task.read("dev")]
     assert found == {"classification": [2, 1], "tagging": [[2], [1]], "regression": [1.0, 7.0]}[name]
     with refused("holds no train file"):
-        create_task(settings)
+        create_task(settings(tmp_path, name))
 
 
 # A task with its flags, files ("|" for a tab and "/" for the end of a line), and the sentence.
@@ -185,8 +187,46 @@ def test_what_is_wrong_with_own_data_is_named(tmp_path, line):
         (tmp_path / name).write_text(content.replace("|", "\t").replace("/", "\n"))
     name, *flags = task.split(" ")
     with refused(message):
-        settings = FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x")
-        made = create_task(changed(settings, " ".join(flags)))
+        made = create_task(changed(settings(tmp_path, name), " ".join(flags)))
         made.read("dev" if "valid.jsonl" in line else "train")
         # Tags are counted where a model is to be made.
         _ = made.labels
+
+
+# Several labels a text. Their answers are in test_calibration.py.
+ROWS = [("bad", ["anger", "fear"]), ("good", ["joy"]), ("so", []), ("bad good", ["joy", "anger", "fear"])]
+
+
+def settings_of(folder):
+    (folder / "data").mkdir()
+    lines = (json.dumps({"text": text, "label": labels}) + "\n" for text, labels in ROWS)
+    (folder / "data" / "train.jsonl").write_text("".join(lines))
+    return FinetuningSettings(
+        task="multilabel", data_dir=str(folder / "data"), output_dir=str(folder / "run"),
+        num_train_steps=1, **write_start(folder)
+    )  # fmt: skip
+
+
+OTHER_WAYS = """
+--class_weights=balanced => --class_weights is for tasks that give every text a class
+--early_exit => --early_exit is for classification, regression, tagging
+--teacher=ONE => --teacher shows probabilities of one label a text
+--init_from=ONE --config= --keep_head => fine-tuned for the kind multilabel; that of --init_from=.* has one label
+"""
+
+
+def test_other_ways_of_training_are_refused(tmp_path):
+    started, one = settings_of(tmp_path), tmp_path / "one.keras"
+    # A head of one label a text is no start for several.
+    AlbertClassifier(CONFIG_OF_TABLES, 3, labels=["anger", "fear", "joy"]).save(one)
+    for line in lines(OTHER_WAYS.replace("ONE", str(one))):
+        assert_refused(line, started, finetuning.finetune)
+
+
+def test_figures_are_the_means_of_labels_and_of_all_together(tmp_path):
+    task = create_task(settings_of(tmp_path))
+    # Little above even odds is enough.
+    outputs = 0.3 * np.array([[1, -1, -1], [-1, -1, 1], [1, -1, -1], [1, 1, -1]])
+    # anger: 2 right of 3 given and 2 there; fear: 1 of 1 and 2; joy: 1 of 1 and 2.
+    figures = task.score(task.read("train"), None, outputs)
+    assert figures == pytest.approx({"macro_f1": (4 / 5 + 2 / 3 + 2 / 3) / 3, "micro_f1": 8 / 11})

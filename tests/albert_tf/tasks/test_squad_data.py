@@ -74,11 +74,6 @@ def test_says_in_a_line_where_a_file_is_wrong(tmp_path, line):
     assert "\n" not in str(error.value)
 
 
-def test_no_file(tmp_path):
-    with refused("cannot read"):
-        read_squad(tmp_path / "none.json")
-
-
 texts = st.lists(
     st.one_of(
         st.sampled_from(["Rome", "built", "caf\u00e9", "cafe\u0301s", "1,9", "½", "罗马", "ﬁne", "“a”", "\u200b", "™"]),

@@ -1,13 +1,18 @@
-"""Relative attention, two streams and memory: what is in no gold of transformers (test_xlnet_checkpoints.py)."""
+"""Relative attention, two streams and memory without gold (test_xlnet_checkpoints.py), and attention nearby."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
+from albert_tf.extensions.window import attend_nearby
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import MEMORY, STREAMS, TOKENS
+from tests.albert_tf.depth_cases import MEMORY, STREAMS, TOKENS, WINDOW
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -104,3 +109,31 @@ def test_features_that_do_not_fit_are_named(changes, features, message):
     if changes:
         with refused("needs position_type 'relative', not 'absolute'"):
             XlnetPretrainer(encoder)
+
+
+def score(query, key):
+    return keras.ops.matmul(query, keras.ops.swapaxes(key, -1, -2))
+
+
+def weigh(scores, part):
+    return keras.ops.softmax(scores)
+
+
+@settings(max_examples=20)
+@given(length=st.integers(1, 23), window=st.integers(1, 9), is_masked=st.booleans())
+def test_nearby_is_the_square_of_all_pairs_with_a_mask(length, window, is_masked):
+    random, places = np.random.default_rng(length), np.arange(length)
+    query, key, value = random.normal(size=(3, 2, 2, length, 4)).astype("float32")
+    bias = np.where(places < random.integers(1, length + 1, (2, 1, 1, 1)), 0, -10000.0).astype("float32")
+    near = (np.abs(places[:, None] - places) <= window) | (places == 0) | (places == 0)[:, None]
+    scores = np.where(near, query @ key.transpose(0, 1, 3, 2) + bias * is_masked, -1e30)
+    found = attend_nearby(query, key, value, bias if is_masked else None, score, weigh, window, -10000.0)
+    assert_allclose(found, softmax(scores, axis=-1) @ value, atol=1e-5)
+
+
+def test_what_cannot_be_combined_with_a_window_says_so():
+    encoder = AlbertEncoder(depth_cases.small(**WINDOW))
+    with refused("packed rows exclude each other"):
+        encoder(TOKENS | {"sequence_ids": TOKENS["input_mask"]})
+    with refused("there are no attentions"):
+        encoder(TOKENS, output_attentions=True)
