@@ -1,4 +1,4 @@
-"""Losses on pairs: values and gradients of sentence-transformers 6.2. (In parts: test_parts.py.)"""
+"""Losses on pairs: values and gradients of sentence-transformers 6.2. (In parts: test_steps.py.)"""
 
 import numpy as np
 import pytest
