@@ -101,11 +101,9 @@ def write(folder, chosen, seed):
     folder.mkdir(parents=True)
     vocab_file = folder / "vocab.txt"
     vocab_file.write_text("\n".join(vocabulary) + "\n")
-    lower = {} if chosen["lower"] is MISSING else {"do_lower_case": chosen["lower"]}
-    accents = {} if chosen["strip_accents"] is MISSING else {"strip_accents": chosen["strip_accents"]}
-    length = {} if chosen["model_max_length"] is MISSING else {"model_max_length": chosen["model_max_length"]}
+    said = {key: value for key, value in of_tokenizer(chosen).items() if value is not MISSING}
     tokenizer_class = transformers.MPNetTokenizer if is_mpnet else transformers.BertTokenizerFast
-    tokenizer = tokenizer_class(vocab=str(vocab_file), **lower, **accents, **length)
+    tokenizer = tokenizer_class(vocab=str(vocab_file), **said)
     inside = folder
     if chosen["kind"] in EMBEDDERS:
         plain = folder.with_name("plain")
@@ -210,8 +208,12 @@ def edit_tokenizer(folder, chosen, vocabulary):
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     if not chosen["tokenizer_json"]:
         (folder / "tokenizer.json").unlink()
-    lower = {"do_lower_case": chosen["lower"], "strip_accents": chosen["strip_accents"]}
-    change(folder / "tokenizer_config.json", **lower, model_max_length=chosen["model_max_length"])
+    change(folder / "tokenizer_config.json", **of_tokenizer(chosen))
+
+
+def of_tokenizer(chosen):
+    names = {"do_lower_case": "lower", "strip_accents": "strip_accents", "model_max_length": "model_max_length"}
+    return {key: chosen[name] for key, name in names.items()}
 
 
 def answer(folder, chosen):

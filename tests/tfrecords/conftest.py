@@ -3,6 +3,7 @@
 import pydoc_data.topics
 
 import pytest
+import tensorflow as tf
 
 from tfrecords.base.parts import Parts
 from tfrecords.building import builder
@@ -99,3 +100,14 @@ def build_text(folder, text, tokenizer, name="data", workers=1, **settings):
 def contents(folder):
     """The files of a folder by their names."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def features_of(path, compression=""):
+    """The features of each record of a file, parsed by protobuf alone: lists of numbers by name."""
+    return [
+        {name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in example.features.feature.items()}
+        for example in (
+            tf.train.Example.FromString(record)
+            for record in tf.data.TFRecordDataset(str(path), compression).as_numpy_iterator()
+        )
+    ]

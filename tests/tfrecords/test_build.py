@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tests.refusals import refused
-from tests.tfrecords.batches import features_of
-from tests.tfrecords.conftest import build_text, contents
+from tests.tfrecords.conftest import build_text, contents, features_of
 from tfrecords import train_tokenizer
 from tfrecords.base import files
 from tfrecords.building import builder

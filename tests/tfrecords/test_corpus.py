@@ -1,7 +1,9 @@
+# ruff: noqa: RUF001
 import gzip
 import json
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tests.refusals import refused
 from tfrecords.corpus import documents as corpus
 from tfrecords.corpus.sections import Section, line_number, plan_pieces, read_chunks
+from tfrecords.train_tokenizer import drawn
 
 
 def read(path, **options):
@@ -147,3 +150,62 @@ def test_object_storage_without_its_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with refused(r"pip install '\.\[remote\]'"):
         corpus.find_files("s3://bucket/*.txt")
+
+
+PLAIN = "he said a < b and c > d, see <nick> and {{x}}\n== no heading\n" * 200
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ('<doc id="1">\nthe cat\n</doc>\n\n', "<doc>"),
+        ("<html><body>\n<p>the cat</p>\n</body></html>\n", "<p>"),
+        ("{{Infobox|a=b\nthe cat sat\n[[File:a.jpg]]\n== History ==\n", "{{, [[, =="),
+        (PLAIN, ""),
+        ("the cat\n" * 99 + "<b>the cat</b>\n", ""),
+    ],
+)
+def test_markup_is_named_and_text_with_signs_is_none(tmp_path, capsys, text, names):
+    (tmp_path / "text.txt").write_text(text * 20)
+    corpus.warn_of_markup([tmp_path / "text.txt"])
+    said = capsys.readouterr().err
+    assert ("of the lines are markup" in said) == bool(names) and names in said
+
+
+def test_lines_are_drawn_from_everywhere_each_as_likely():
+    taken = np.array(list(drawn(range(100_000), 100_000, 20_000)))
+    assert len(taken) == 20_000 and (np.diff(taken) > 0).all()
+    # Of each thousand 200, with a standard deviation of 12.6.
+    counts = np.bincount(taken // 1000, minlength=100)
+    assert abs(counts - 200).max() < 5 * 12.6 and 8 < counts.std() < 18
+    assert list(drawn("abc", 3, 9)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Mr. Smith met Dr. J. Doe at 3 p.m. in Washington, D.C. He left.", '"Why?" she asked.', "No!", "Really?!"],
+        ["See e.g. Fig. 3.", "Version 2.21 costs $9.99 a day.", "Done (really.)", "(It was.)", "Next"],
+        ["It rained... nobody came.", "Éva did.", "1999 was cold."],
+    ],
+)
+def test_english(sentences):
+    assert corpus.split_paragraph(" ".join(sentences)) == sentences
+
+
+def test_chinese_needs_no_space_and_keeps_closing_quotes():
+    sentences = ["他说：“你好。”", "然后走了。", "真的吗？！", "是的……", "没有句号"]
+    assert corpus.split_paragraph("".join(sentences)) == sentences
+
+
+@given(st.text(st.sampled_from("aB. !?。！…\"'”)( 1一\t"), max_size=60))
+def test_no_character_is_lost_and_no_sentence_is_empty(paragraph):
+    sentences = corpus.split_paragraph(paragraph)
+    assert "".join("".join(sentences).split()) == "".join(paragraph.split())
+    assert all(sentence.strip() == sentence != "" for sentence in sentences)
+
+
+@pytest.mark.parametrize("unit", [".", "。", ". ", '."', "… "])
+def test_runs_of_marks_take_linear_time(unit):
+    # Quadratic time would be minutes for this many, and the suite's time limit would end it.
+    assert corpus.split_paragraph(unit * 500_000)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from tests.refusals import refused
-from tests.tfrecords.batches import features_of
+from tests.tfrecords.conftest import features_of
 from tfrecords.building.settings import BuildSettings
 from tfrecords.examples.masking import MaskingVocabulary
 from tfrecords.examples.records import encode_examples, encode_records, lay_out, plan_examples

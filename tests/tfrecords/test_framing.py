@@ -14,16 +14,14 @@ class Ids:
     odd_to_longer = mask_keeps_blank = one_segment = False
 
 
-class RobertaIds:
+class RobertaIds(Ids):
     cls_id, pad_id, sep_id, unk_id, mask_id = 0, 1, 2, 3, 4
-    separators_between, second_segment_id, cls_last = 2, 0, False
-    odd_to_longer = mask_keeps_blank = one_segment = False
+    separators_between, second_segment_id = 2, 0
 
 
-class XlnetIds:
+class XlnetIds(Ids):
     unk_id, cls_id, sep_id, pad_id, mask_id = 0, 3, 4, 5, 6
-    separators_between, second_segment_id, cls_last = 1, 1, True
-    odd_to_longer = mask_keeps_blank = one_segment = False
+    cls_last = True
 
 
 forms = st.sampled_from([Ids, RobertaIds, XlnetIds])

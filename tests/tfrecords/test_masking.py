@@ -70,71 +70,72 @@ def test_gold_cases_of_tf_models():
         assert (counts == count).all()
 
 
-class TestStatistics:
-    """Sampling error: a share p of n is off by more than 4.5 sqrt(p(1-p)/n) in 7 of a million runs; seeds are fixed."""
+# Sampling error: a share p of n is off by more than 4.5 sqrt(p(1-p)/n) in 7 of a million runs; seeds are fixed.
+@pytest.fixture(scope="module")
+def sample():
+    ids, lengths, keys = random_batch(1, 20_000, 60, full=True)
+    return ids, mask_examples(ids, lengths, keys, MaskingRule(8, 0.15, 3), TOKENS)
 
-    rule = MaskingRule(max_predictions=8, probability=0.15, max_ngram=3)
 
-    @pytest.fixture(scope="class")
-    def sample(self):
-        ids, lengths, keys = random_batch(1, 20_000, 60, full=True)
-        return ids, mask_examples(ids, lengths, keys, self.rule, TOKENS)
+def test_80_10_10_each_token_by_itself(sample):
+    _, (masked, positions, originals, counts) = sample
+    present = np.arange(8) < counts[:, None]
+    now = np.take_along_axis(masked, positions, axis=1)
+    is_mask, is_same = now[present] == MASK, now[present] == originals[present]
+    assert_share(is_mask, 0.8)
+    # A random piece is the original itself once in 395 times.
+    assert_share(is_same, 0.1 + 0.1 / len(TOKENS.ordinary_ids))
+    # Per token, not per span: two neighbours agree as often as two strangers do.
+    neighbours = present[:, 1:] & (np.diff(positions, axis=1) == 1)
+    both = (now == MASK)[:, 1:] & (now == MASK)[:, :-1]
+    assert_share(both[neighbours], 0.64)
 
-    def test_80_10_10_each_token_by_itself(self, sample):
-        _, (masked, positions, originals, counts) = sample
-        present = np.arange(8) < counts[:, None]
-        now = np.take_along_axis(masked, positions, axis=1)
-        is_mask, is_same = now[present] == MASK, now[present] == originals[present]
-        assert_share(is_mask, 0.8)
-        # A random piece is the original itself once in 395 times.
-        assert_share(is_same, 0.1 + 0.1 / len(TOKENS.ordinary_ids))
-        # Per token, not per span: two neighbours agree as often as two strangers do.
-        neighbours = present[:, 1:] & (np.diff(positions, axis=1) == 1)
-        both = (now == MASK)[:, 1:] & (now == MASK)[:, :-1]
-        assert_share(both[neighbours], 0.64)
 
-    def test_random_pieces_are_uniform_and_never_special(self, sample):
-        _, (masked, positions, originals, counts) = sample
-        present = np.arange(8) < counts[:, None]
-        now = np.take_along_axis(masked, positions, axis=1)[present]
-        drawn = now[(now != MASK) & (now != originals[present])]
-        assert drawn.min() >= 5
-        counts_of = np.bincount(drawn, minlength=SIZE)[5:]
-        expected = len(drawn) / len(counts_of)
-        chi_square = ((counts_of - expected) ** 2 / expected).sum()
-        assert abs(chi_square - len(counts_of)) < 5 * np.sqrt(2 * len(counts_of))
+def test_random_pieces_are_uniform_and_never_special(sample):
+    _, (masked, positions, originals, counts) = sample
+    present = np.arange(8) < counts[:, None]
+    now = np.take_along_axis(masked, positions, axis=1)[present]
+    drawn = now[(now != MASK) & (now != originals[present])]
+    assert drawn.min() >= 5
+    counts_of = np.bincount(drawn, minlength=SIZE)[5:]
+    expected = len(drawn) / len(counts_of)
+    chi_square = ((counts_of - expected) ** 2 / expected).sum()
+    assert abs(chi_square - len(counts_of)) < 5 * np.sqrt(2 * len(counts_of))
 
-    def test_lengths_of_first_spans_follow_one_over_n(self):
-        # A budget of 3 in 20 words: the first span tried is always taken, with the length that was drawn.
-        ids, lengths, keys = random_batch(2, 10_000, 23, full=True)
-        ids[:, 1:-1] = 9
-        _, positions, _, counts = mask_examples(ids, lengths, keys, MaskingRule(3, 0.14, 3), TOKENS)
-        assert (counts == 3).all()
-        gaps = np.diff(positions, axis=1) == 1
-        whole = gaps.all(axis=1)
-        # Three in a row: a 3-gram (2/11), or shorter spans that happen to touch; these touch in under 1 of 5 cases.
-        assert 2 / 11 - 0.01 < whole.mean() < 2 / 11 + 0.2 * 9 / 11
-        simulated = simulate_runs(5000, 21)
-        assert abs(whole.mean() - simulated) < 0.02
 
-    def test_every_word_is_as_likely_as_its_neighbours(self):
-        ids, lengths, keys = random_batch(3, 30_000, 42, full=True)
-        ids[:, 1:-1] = 9
-        positions = mask_examples(ids, lengths, keys, MaskingRule(4, 0.1, 1), TOKENS)[1]
-        counts = np.bincount(positions.ravel(), minlength=42)[1:41]
-        assert (np.abs(counts - 3000) < 5 * np.sqrt(3000)).all()
+def test_lengths_of_first_spans_follow_one_over_n():
+    # A budget of 3 in 20 words: the first span tried is always taken, with the length that was drawn.
+    ids, lengths, keys = random_batch(2, 10_000, 23, full=True)
+    ids[:, 1:-1] = 9
+    _, positions, _, counts = mask_examples(ids, lengths, keys, MaskingRule(3, 0.14, 3), TOKENS)
+    assert (counts == 3).all()
+    gaps = np.diff(positions, axis=1) == 1
+    whole = gaps.all(axis=1)
+    # Three in a row: a 3-gram (2/11), or shorter spans that happen to touch; these touch in under 1 of 5 cases.
+    assert 2 / 11 - 0.01 < whole.mean() < 2 / 11 + 0.2 * 9 / 11
+    simulated = simulate_runs(5000, 21)
+    assert abs(whole.mean() - simulated) < 0.02
 
-    def test_stream_depends_on_the_key_alone(self):
-        ids, lengths, keys = random_batch(4, 64, 40)
-        rule = MaskingRule(8)
-        together = mask_examples(ids, lengths, keys, rule, VOCABULARY)
-        for row in (0, 17, 63):
-            alone = mask_examples(ids[row : row + 1], lengths[row : row + 1], keys[row : row + 1], rule, VOCABULARY)
-            for left, right in zip(together, alone):
-                assert_array_equal(left[row], right[0])
-        ids, lengths, keys = random_batch(4, 64, 60, full=True)
-        first, other = (mask_examples(ids, lengths, k, rule, VOCABULARY) for k in (keys, derive(99, np.arange(64))))
-        assert (first[1] != other[1]).any(axis=1).all()
+
+def test_every_word_is_as_likely_as_its_neighbours():
+    ids, lengths, keys = random_batch(3, 30_000, 42, full=True)
+    ids[:, 1:-1] = 9
+    positions = mask_examples(ids, lengths, keys, MaskingRule(4, 0.1, 1), TOKENS)[1]
+    counts = np.bincount(positions.ravel(), minlength=42)[1:41]
+    assert (np.abs(counts - 3000) < 5 * np.sqrt(3000)).all()
+
+
+def test_stream_depends_on_the_key_alone():
+    ids, lengths, keys = random_batch(4, 64, 40)
+    rule = MaskingRule(8)
+    together = mask_examples(ids, lengths, keys, rule, VOCABULARY)
+    for row in (0, 17, 63):
+        alone = mask_examples(ids[row : row + 1], lengths[row : row + 1], keys[row : row + 1], rule, VOCABULARY)
+        for left, right in zip(together, alone):
+            assert_array_equal(left[row], right[0])
+    ids, lengths, keys = random_batch(4, 64, 60, full=True)
+    first, other = (mask_examples(ids, lengths, k, rule, VOCABULARY) for k in (keys, derive(99, np.arange(64))))
+    assert (first[1] != other[1]).any(axis=1).all()
 
 
 def simulate_runs(trials, words):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.refusals import refused
-from tests.tfrecords.batches import features_of
+from tests.tfrecords.conftest import features_of
 from tfrecords.base import files
 from tfrecords.building.settings import BuildSettings
 from tfrecords.examples.masking import MaskingRule, MaskingVocabulary

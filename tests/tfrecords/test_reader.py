@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_array_equal, assert_equal
 
 from tests.refusals import refused
-from tests.tfrecords.batches import assert_same, features_of
+from tests.tfrecords.conftest import features_of
 from tfrecords import inspect_examples
 from tfrecords.reader import read_examples, read_manifest
 from tfrecords.reading.manifest import find_records
@@ -47,12 +47,12 @@ def assert_named(shapes_and_types, rows):
 def test_evaluation_is_one_pass_in_order_and_fixed(build, masking):
     folder = build(masking=masking)
     first, again = (batches(str(folder), training=False) for _ in range(2))
-    assert_same(first, again)
+    assert_equal(first, again)
     assert_named({name: (values.shape, values.dtype) for name, values in first[0].items()}, 16)
     total = read_manifest(folder)["splits"]["eval"]["examples"]
     assert sum(len(batch["input_ids"]) for batch in first) == total
     assert len(first[-1]["input_ids"]) == (total % 16 or 16)
-    assert_same(batches(str(folder), training=False, skip_batches=3), first[3:])
+    assert_equal(batches(str(folder), training=False, skip_batches=3), first[3:])
 
 
 def test_training_is_deterministic_and_other_for_another_seed(build):
@@ -64,7 +64,7 @@ def test_training_is_deterministic_and_other_for_another_seed(build):
     tf.random.set_seed(99)
     np.random.seed(7)  # noqa: NPY002
     random.seed(7)
-    assert_same(batches(folder, 5, seed=1), first)
+    assert_equal(batches(folder, 5, seed=1), first)
     assert rows_of(batches(folder, 5, seed=2)) != rows_of(first)
 
 
@@ -74,7 +74,7 @@ def test_resumed_training_goes_on_exactly(build):
     done = 5 * read_manifest(folder)["splits"]["train"]["examples"] // 2 // 32
     options = {"seed": 4, "shuffle_window": 100, "examples_per_row": 3, "num_workers": 2, "worker": 1}
     whole = batches(folder, done + 5, **options)
-    assert_same(batches(folder, 5, skip_batches=done, **options), whole[done:])
+    assert_equal(batches(folder, 5, skip_batches=done, **options), whole[done:])
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
@@ -97,7 +97,7 @@ def test_workers_share_what_one_would_read(build):
     alone = batches(folder, steps, batch_size=96, seed=5)
     shared = [batches(folder, steps, batch_size=32, seed=5, num_workers=3, worker=worker) for worker in range(3)]
     for worker, own in enumerate(shared):
-        assert_same(own, [{name: values[worker::3] for name, values in batch.items()} for batch in alone])
+        assert_equal(own, [{name: values[worker::3] for name, values in batch.items()} for batch in alone])
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
@@ -136,27 +136,28 @@ def unpack(batch, row):
         yield ids[where].tolist(), int(batch["next_sentence_labels"][row, k])
 
 
-class TestChoiceOfFiles:
-    def test_folder_glob_and_split(self, build):
-        folder = build()
-        train = find_records(folder, "train")
-        assert [path.name for path in train] == ["train-00000-of-00001.tfrecord"]
-        assert find_records(f"{folder}/*.tfrecord*", "train") == train
-        assert find_records(f"{folder}/*.tfrecord*", "eval") != train
-        # Named outright, a file is what was asked for.
-        assert find_records(f"{folder}/eval-*", "train") == find_records(folder, "eval")
+def test_folder_glob_and_split(build):
+    folder = build()
+    train = find_records(folder, "train")
+    assert [path.name for path in train] == ["train-00000-of-00001.tfrecord"]
+    assert find_records(f"{folder}/*.tfrecord*", "train") == train
+    assert find_records(f"{folder}/*.tfrecord*", "eval") != train
+    # Named outright, a file is what was asked for.
+    assert find_records(f"{folder}/eval-*", "train") == find_records(folder, "eval")
 
-    def test_a_folder_without_held_out_records_is_not_evaluated_on(self, build):
-        folder = build(held_out_fraction=0)
-        for patterns in (folder, f"{build()},{folder}"):
-            with refused(f"'{folder}' holds no eval records.*--held_out_fraction"):
-                read_examples(patterns, 4, False)
-        assert find_records(f"{folder}/train-*", "eval") == find_records(folder, "train")
 
-    def test_two_folders_of_one_kind(self, build):
-        total = sum(read_manifest(build(seed=s))["splits"]["eval"]["examples"] for s in (1, 2))
-        both = batches(f"{build(seed=1)},{build(seed=2)}", training=False)
-        assert sum(len(batch["input_ids"]) for batch in both) == total
+def test_a_folder_without_held_out_records_is_not_evaluated_on(build):
+    folder = build(held_out_fraction=0)
+    for patterns in (folder, f"{build()},{folder}"):
+        with refused(f"'{folder}' holds no eval records.*--held_out_fraction"):
+            read_examples(patterns, 4, False)
+    assert find_records(f"{folder}/train-*", "eval") == find_records(folder, "train")
+
+
+def test_two_folders_of_one_kind(build):
+    total = sum(read_manifest(build(seed=s))["splits"]["eval"]["examples"] for s in (1, 2))
+    both = batches(f"{build(seed=1)},{build(seed=2)}", training=False)
+    assert sum(len(batch["input_ids"]) for batch in both) == total
 
 
 def cut(path, size):

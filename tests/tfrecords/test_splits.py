@@ -8,8 +8,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from tests.tfrecords.batches import features_of
-from tests.tfrecords.conftest import build_text
+from tests.tfrecords.conftest import build_text, features_of
 from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.building.deal import Deal, hash_texts
 from tfrecords.building.settings import BuildSettings

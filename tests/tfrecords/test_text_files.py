@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import re
 
 import pytest
 
@@ -103,3 +105,32 @@ def test_damaged_bytes_are_counted(tmp_path, caplog, capsys):
     assert "book.txt': 2 bytes are not UTF-8, each became U+FFFD" in caplog.text
     build_text(tmp_path, content, wordpiece("line", "text", "."), max_seq_length=32, held_out_fraction=0)
     assert "warning: corpus file" in capsys.readouterr().out
+
+
+# Files by comma-separated globs, as every command takes them, with odd names.
+NAMES = ("a[1].txt", "b,c.txt", "x[2]/f.txt", "x2/f.txt", "plain.txt")
+FOUND = {
+    "a[1].txt": ["a[1].txt"],
+    "b,c.txt": ["b,c.txt"],
+    "plain.txt, a[1].txt, p*": ["a[1].txt", "plain.txt"],
+    "x[2]/*.txt": ["x[2]/f.txt"],
+    "x[2-3]/*.txt,": ["x2/f.txt"],
+    "[ap]*.txt": ["a[1].txt", "plain.txt"],
+    "**/f.txt": ["x2/f.txt", "x[2]/f.txt"],
+}
+
+
+@pytest.mark.parametrize("find", [rows.find_files, corpus.find_files])
+def test_a_file_that_is_there_is_found_by_its_name(tmp_path, monkeypatch, find):
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a")
+    for patterns, expected in FOUND.items():
+        assert [str(path) for path in find(patterns)] == expected, patterns
+    with open(os.fsencode(tmp_path) + b"/n\xff.txt", "w") as file:
+        file.write("a")
+    for patterns in ("n*.txt", os.fsdecode(b"n\xff.txt")):
+        with refused(re.escape(r"name of the file 'n\udcff.txt' is not UTF-8; rename it")):
+            find(patterns)

@@ -22,25 +22,16 @@ from albert_tf.checkpoints.formats import save_keras
 from albert_tf.checkpoints.resizing import keep_pieces
 from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, load_teacher
-from tests.albert_tf.tiny import small
+from tests.albert_tf.tiny import LENGTH, ROWS, batch, labels, small
 from tests.refusals import changed, refused
 from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.tokenizers.vocabularies.pruning import prune_tokenizer
 
-LENGTH = 10
 NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-STUDENT = small(vocab_size=30, num_hidden_layers=1, max_position_embeddings=16, **NONE)
+STUDENT = small(num_hidden_layers=1, max_position_embeddings=16, **NONE)
 # Large first weights: what it answers depends on what it reads.
 TEACHER = STUDENT.replace(num_hidden_layers=2, intermediate_size=64, initializer_range=0.4)
 OF_CLASSES = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def features(rows, seed=0):
-    random = np.random.default_rng(seed)
-    ids = random.integers(5, 30, (rows, LENGTH)).astype("int32")
-    ids[:, 0] = 2
-    segments = np.repeat(np.array([[0] * 3 + [1] * (LENGTH - 3)], "int32"), rows, axis=0)
-    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": segments}
 
 
 def classifier(config=STUDENT, classes=3, **options):
@@ -56,7 +47,7 @@ def kl(given, shown, temperature):
 def test_loss_is_the_weighted_sum():
     teacher, student = classifier(TEACHER), classifier()
     student.compile("sgd", OF_CLASSES)
-    x, y, weights = features(6), np.arange(6) % 3, np.array([1, 0, 0, 2, 0, 0], "float32")
+    x, y, weights = batch(), np.array([0, 1, 2, 0]), np.array([1, 0, 0, 2], "float32")
     given, shown = student(x), teacher(x)
     distil(student, teacher, weight=0.3, temperature=2.0)
     for sample_weight in (None, weights):
@@ -100,12 +91,9 @@ def test_every_kind_of_answer_can_be_taught(kind):
     keras.utils.set_random_seed(3)
     teacher, student = (build(AlbertEncoder(TEACHER.replace(initializer_range=size))) for size in (0.4, 0.2))
     student.compile("sgd", None if "spans" in kind else OF_CLASSES)
-    x, y = features(8), np.zeros((8, LENGTH if kind == "tags" else 1), "int32")
+    x, y = batch(kind), np.zeros((ROWS, LENGTH if kind == "tags" else 1), "int32")
     if "spans" in kind:
-        x |= {f"{end}_positions": np.full(8, place, "int32") for end, place in (("start", 4), ("end", 5))}
-        x |= {"is_impossible": np.arange(8, dtype="int32") % 2}
-    if kind == "choices":
-        x = {name: np.stack([value, value[::-1]], axis=1) for name, value in x.items()}
+        x |= labels(kind)[0]
     distil(student, teacher, weight=1.0, temperature=2.0)
     given = student(x, training=True)
     wanted = float(expected(given, teacher(x)))

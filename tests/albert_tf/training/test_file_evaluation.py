@@ -18,7 +18,9 @@ from albert_tf import (
 from albert_tf.tasks.settings import FinetuningSettings
 from tests.albert_tf.tiny import graphs
 from tests.albert_tf.training.classes import CONFIG_OF_TABLES, write_start
+from tests.albert_tf.training.trainers import table
 from tests.refusals import assert_refused, changed, lines, refused
+from tests.tfrecords.tokenizers.twins import read_rows
 from tfrecords.base import files
 
 TEXTS = ["good", "bad", "so so", "good bad", "bad so", "good so good", "so", "bad bad"]
@@ -62,8 +64,7 @@ def test_a_file_is_answered_as_predict_does_and_measured_written_and_drawn(tmp_p
     found = json.loads((folder / "evaluation.json").read_text())
     figures, baseline = found["metrics"], found["baseline"]["metrics"]
     assert found["rows"] == 8 and figures.keys() == baseline.keys()
-    with open(folder / f"predictions.{'jsonl' if tagged else 'tsv'}", newline="") as file:
-        rows = [json.loads(line) for line in file] if tagged else list(csv.DictReader(file, delimiter="\t"))
+    rows = read_rows(folder / "predictions.jsonl") if tagged else table(folder / "predictions.tsv", "\t")
     assert tagged or [row["line"] for row in rows] == [str(number) for number in range(2, 10)]
     parse = {"multilabel": json.loads, "regression": float}.get(task, lambda cell: cell)
     predictions, labels = ([parse(row[name]) for row in rows] for name in ("prediction", "label"))
@@ -127,9 +128,8 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
 def from_file(tmp_path_factory, eagerly):
     """The settings of a run that learned to tell two words apart from one file."""
     folder = tmp_path_factory.mktemp("file")
-    rows = [(f"so {'good' if number % 2 else 'bad'} {'so ' * (number // 2)}", "ny"[number % 2]) for number in range(40)]
-    with open(folder / "data.csv", "w", newline="") as file:
-        csv.writer(file, delimiter=";").writerows([("Satz", "Stimmung"), *rows])
+    rows = [f"so {'good' if number % 2 else 'bad'} {'so ' * (number // 2)};{'ny'[number % 2]}" for number in range(40)]
+    (folder / "data.csv").write_text("\n".join(["Satz;Stimmung", *rows]))
     settings = FinetuningSettings(
         data_file=str(folder / "data.csv"), dev_fraction=0.2, output_dir=str(folder / "run"), text_column="Satz",
         learning_rate=1e-2, train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15,

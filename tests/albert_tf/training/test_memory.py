@@ -31,8 +31,6 @@ PEAKS = {
     (8, 512, "float32"): 6.64, (12, 512, "float32"): 9.13, (32, 128, "float32"): 5.02, (64, 128, "float32"): 7.87,
     (8, 512, "mixed_bfloat16"): 5.04
 }  # fmt: skip
-# MiB that each of 72 rows of 64 tokens takes more.
-MORE = {("feed_forward", "glu"): 4.9}
 
 
 def test_the_estimate_is_near_what_was_measured(tiny_settings):
@@ -41,11 +39,11 @@ def test_the_estimate_is_near_what_was_measured(tiny_settings):
         found = step_need(BASE, manifest(length, 77 if length == 512 else 20), settings).of(rows) / GIB
         assert 0.95 * measured < found < 1.25 * measured
     plain = AlbertConfig(hidden_size=256, intermediate_size=1024, num_attention_heads=4, max_position_embeddings=128)
-    for change, measured in MORE.items():
-        more, less = (
-            step_need(one, manifest(64, 8), tiny_settings).row for one in (plain.replace(**dict([change])), plain)
-        )
-        assert (more - less) * 1024 / GIB == pytest.approx(measured, rel=0.1)
+    more, less = (
+        step_need(one, manifest(64, 8), tiny_settings).row for one in (plain.replace(feed_forward="glu"), plain)
+    )
+    # MiB that each of 72 rows of 64 tokens takes more.
+    assert (more - less) * 1024 / GIB == pytest.approx(4.9, rel=0.1)
 
 
 def test_the_advised_parts_fit(tiny_settings, monkeypatch):

@@ -1,4 +1,4 @@
-"""Phases, parts of a batch, bad batches, dry run."""
+"""Phases, parts of a batch, bad batches, dry run, the memory of permutations."""
 
 import dataclasses
 import importlib.util
@@ -7,9 +7,11 @@ import time
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import run_pretraining
+from albert_tf import AlbertConfig, XlnetPretrainer, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
+from albert_tf.loading.load import load
 from albert_tf.training import pretraining
 from albert_tf.training.loop.devices import Devices
 from albert_tf.training.pretraining_settings import PretrainingSettings
@@ -17,6 +19,7 @@ from tests.albert_tf.training.test_devices import finish, start
 from tests.albert_tf.training.test_resume import assert_same_run
 from tests.albert_tf.training.trainers import history, pretrain
 from tests.refusals import refused
+from tfrecords.reading.permutations import read_permutations
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -127,3 +130,43 @@ def test_kill_9_at_any_moment_and_start_again(settings, tmp_path):
     # In graphs as well: steps without them differ in the last bits.
     finish(start(dataclasses.replace(settings, output_dir=str(tmp_path / "straight"))))
     assert_same_run(tmp_path / "straight", tmp_path / "run", "kill -9", held_out_alone=False)
+
+
+def test_checkpoints_hold_the_memory_and_the_model_does_not(trained):
+    straight = trained("permutation")
+    memory = load_keras(straight / "last.keras", compile=True).memory.to_numpy()
+    # Two parts, two steps, four rows, 24 tokens, of which each row gives 16.
+    assert memory.shape == (2, 2, 4, 24, 16) and memory.all()
+    model = load(straight).model
+    assert isinstance(model, XlnetPretrainer) and not model.memory.is_kept
+    assert (model.encoder.config.memory_length, model.encoder.config.reuse_length) == (24, 16)
+
+
+def test_the_memory_is_what_the_batch_before_left(trained, run_settings):
+    """Of the last two updates, computed again with the memory as a feature of the batch."""
+    model = load_keras(trained("permutation") / "last.keras", compile=True)
+    batch = next(read_permutations(run_settings("permutation").train_data, 8, True, parts=2).as_numpy_iterator())
+    memory = model.memory.to_numpy()
+    given = model.encoder(
+        {key: batch[key] for key in ("input_ids", "segment_ids", "is_reversed")} | {"memory": memory[0]}
+    )
+    model.encoder.seed_generator = None
+    model(batch, training=True)
+    after = model.memory.to_numpy()
+    assert_array_equal(after[0], memory[1])
+    # The part that is remembered of this batch is the reused one; of the first step it is the embedding's own.
+    assert_array_equal(after[1][:, :, :8], memory[0][:, :, 16:])
+    assert_allclose(after[1][0, :, 8:], given["memory"][0, :, 8:], atol=1e-6)
+
+
+def test_a_configuration_says_the_memory_where_no_flag_does(run_settings, tmp_path):
+    settings = run_settings("permutation")
+
+    def config_of(**changes):
+        run = dataclasses.replace(settings, output_dir=str(tmp_path), **changes)
+        return pretraining.Pretraining(run, Devices(), 0.0).config
+
+    assert config_of(memory_length=0).memory_length == config_of(memory_length=0).reuse_length == 0
+    AlbertConfig.from_json(settings.config).replace(memory_length=10).to_json(tmp_path / "config.json")
+    config = config_of(memory_length=0, config=str(tmp_path / "config.json"))
+    assert (config.memory_length, config.reuse_length) == (10, 16)

@@ -3,8 +3,14 @@
 import pytest
 
 from tests.tfrecords.tokenizers.twins import wordpiece
+from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.training import train_tokenizer
+
+
+@pytest.fixture(scope="session")
+def bpe(bpe_of_corpus):
+    return ByteBPETokenizer(bpe_of_corpus)
 
 
 @pytest.fixture(scope="session")

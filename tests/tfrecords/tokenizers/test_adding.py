@@ -8,7 +8,6 @@ from numpy.testing import assert_array_equal
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tests.refusals import refused
-from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.vocabularies.adding import add_words, frequent_words
 from tfrecords.tokenizers.vocabularies.comparing import carry_over, difference
@@ -35,7 +34,7 @@ def former_of(tokenizer, request):
             )
         if kind == "sentencepiece":
             return tokenizer
-        return ByteBPETokenizer(request.getfixturevalue("bpe_of_corpus"))
+        return request.getfixturevalue("bpe")
 
     return make
 

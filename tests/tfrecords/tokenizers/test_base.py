@@ -16,7 +16,6 @@ from tests.tfrecords.tokenizers.twins import (
     wordpiece,
 )
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.in_graph import split_words
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -40,7 +39,7 @@ def kind(request):
 def one(kind, request):
     """A tokenizer of the kind."""
     if kind.startswith("byte"):
-        return ByteBPETokenizer(request.getfixturevalue("bpe_of_corpus"))
+        return request.getfixturevalue("bpe")
     if kind == "WordPiece with accents":
         return wordpiece("schön", "schon", "sch", "##ön", keep_accents=True)
     if kind == "WordPiece":

@@ -1,11 +1,9 @@
 """Vocabularies of the pieces that a text uses: the same ids for it, and no text that could not be written before."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_array_equal
 
 from tests.refusals import refused
-from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.vocabularies.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -51,11 +49,6 @@ def test_sentencepiece_keeps_what_occurs(tokenizer):
 def test_published_alberts_vocabulary(shared):
     tokenizer = SentencePieceTokenizer((shared / "data/spm/30k-clean.model").read_bytes())
     check(tokenizer, ["A good film (of 2,019), isn't it?", "Yes."])
-
-
-@pytest.fixture(scope="module")
-def bpe(bpe_of_corpus):
-    return ByteBPETokenizer(bpe_of_corpus)
 
 
 def test_bpe_keeps_what_occurs_and_what_it_is_merged_of(bpe):

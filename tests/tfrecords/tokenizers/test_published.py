@@ -7,21 +7,14 @@ import shutil
 import pytest
 
 from tests.refusals import refused
+from tests.tfrecords.tokenizers.other_files import ROLES, models, normalizers, pre_tokenizers, tokenizers
 from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, tokenizer_in
 
-tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-models, normalizers = tokenizers.models, tokenizers.normalizers
-pre_tokenizers, trainers = tokenizers.pre_tokenizers, tokenizers.trainers
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["Hello", "World", "hello", "world", "##s", "the", "The", "a", "##b", "!", ","]
 
 
-def their_ids(theirs, text):
-    return theirs.encode(text, add_special_tokens=False).ids
-
-
 def write_vocabulary(folder, pieces=WORDS, name="vocab.txt"):
-    (folder / name).write_text("\n".join(SPECIAL + pieces) + "\n")
+    (folder / name).write_text("\n".join(ROLES + pieces) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +30,7 @@ def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, co
     blanks = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
     theirs.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), *lower, blanks])
     theirs.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
+    trainer = tokenizers.trainers.UnigramTrainer(
         vocab_size=300, special_tokens=special, unk_token="<unk>", show_progress=False, max_piece_length=8
     )
     theirs.train_from_iterator(corpus_lines[:600], trainer)
@@ -52,7 +45,7 @@ def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, co
     assert found == [*("[CLS] [SEP] [MASK]" if lower else "<cls> <sep> <mask>").split(), "<pad>", "<unk>"]
     assert ours.special_ids.tolist() == list(range(len(special)))
     same = [
-        ours.encode(line) == their_ids(theirs, line)
+        ours.encode(line) == theirs.encode(line, add_special_tokens=False).ids
         # ALBERT's own rules: a comma after a digit is a piece, doubled quotes are one sign. Runs have ties of scores.
         for line in corpus_lines[:600]
         if line.strip() and not re.search(r"[0-9]|``|''|(.)\1\1\1", line)
@@ -98,7 +91,7 @@ def test_a_preset_of_keras_hub(tmp_path):
     description = {"module": "keras_hub", "class_name": "BertTokenizer", "config": {"lowercase": True}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(description))
     tokenizer = tokenizer_in(tmp_path)
-    assert tokenizer.lower_case and tokenizer.vocab_size == len(SPECIAL + WORDS)
+    assert tokenizer.lower_case and tokenizer.vocab_size == len(ROLES + WORDS)
 
 
 def test_folders_of_our_own_know_their_tokenizer(tmp_path):

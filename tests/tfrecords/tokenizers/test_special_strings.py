@@ -11,11 +11,8 @@ from tests.tfrecords.tokenizers.test_byte_bpe import token
 from tests.tfrecords.tokenizers.twins import assert_as_the_library, assert_twins, ids_of, texts, theirs_of
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.bytes.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.vocabularies.training import train_bpe
+from tfrecords.tokenizers.vocabularies.training import BPE_SPECIAL, train_bpe
 
-pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-
-ROBERTA = ["<s>", "</s>", "<unk>", "<mask>", "<pad>"]
 MIXED = st.lists(
     st.sampled_from(["<dom>", " ", "   ", "\n", "\u3000", "fox", " dog", "中", "<", ">", "'s"]) | texts, max_size=8
 ).map("".join)
@@ -62,7 +59,7 @@ def test_tokens_that_the_library_may_find_otherwise_are_refused(added, message):
 
 
 def test_other_kinds_read_them_as_text_in_python_and_graph(german_tokenizer, small_wordpiece):
-    batch = ["a [MASK] b", "[CLS][SEP]", "<pad> x", " [UNK]\n<unk>,<unk>", *ROBERTA, "[PAD]über[MASK]"]
+    batch = ["a [MASK] b", "[CLS][SEP]", "<pad> x", " [UNK]\n<unk>,<unk>", *BPE_SPECIAL, "[PAD]über[MASK]"]
     for tokenizer in (german_tokenizer, small_wordpiece):
         assert_twins(tokenizer, batch)
         special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id}

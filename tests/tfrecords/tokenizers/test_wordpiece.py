@@ -31,11 +31,10 @@ def test_gold_chinese(shared):
         ("H\u00e9llo", "hello"),
         ("a\x05\u200bre", "are"),
         ("how\u00a0are\u2028you", "how are you"),
-        ("x" * 201, "[UNK]"),
     ],
 )
 def test_basic_rules(text, pieces):
-    tokenizer = wordpiece("hello", "how", "are", "you", "!", "?", "x", "##x")
+    tokenizer = wordpiece("hello", "how", "are", "you", "!", "?")
     assert [tokenizer.id_to_piece(i) for i in tokenizer.encode(text)] == pieces.split()
 
 

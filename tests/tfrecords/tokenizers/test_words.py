@@ -151,28 +151,28 @@ def test_mixed_text_begins_words_at_and_after_characters_of_unspaced_scripts(eng
         at += len(english_bpe.piece_bytes[token])
 
 
-class TestMasks:
-    rule = MaskingRule(max_predictions=20, probability=0.15)
+def masked(tokenizer, text, rows=400):
+    """Positions that are predicted in many rows of one text: bool [rows, tokens]."""
+    ids = tokenizer.encode_batch([text])[0]
+    row = np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32)
+    rows, lengths = np.tile(row, (rows, 1)), np.full(rows, len(row))
+    vocabulary = MaskingVocabulary.of(tokenizer)
+    _, positions, _, counts = mask_examples(
+        rows, lengths, derive(1, np.arange(len(rows))), MaskingRule(20, 0.15), vocabulary
+    )
+    taken = np.zeros(rows.shape, bool)
+    for one, places, count in zip(taken, positions, counts):
+        one[places[:count]] = True
+    return taken, vocabulary.words_begin(row[None])[0]
 
-    def masked(self, tokenizer, text, rows=400):
-        """Positions that are predicted in many rows of one text: bool [rows, tokens]."""
-        ids = tokenizer.encode_batch([text])[0]
-        row = np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32)
-        rows, lengths = np.tile(row, (rows, 1)), np.full(rows, len(row))
-        vocabulary = MaskingVocabulary.of(tokenizer)
-        _, positions, _, counts = mask_examples(rows, lengths, derive(1, np.arange(len(rows))), self.rule, vocabulary)
-        taken = np.zeros(rows.shape, bool)
-        for one, places, count in zip(taken, positions, counts):
-            one[places[:count]] = True
-        return taken, vocabulary.words_begin(row[None])[0]
 
-    @pytest.mark.parametrize("script", ["Chinese", "Thai", "Khmer"])
-    def test_text_without_blanks_is_masked_in_every_row_and_everywhere_alike(self, english_bpe, script):
-        taken, begins = self.masked(english_bpe, UNSPACED[script])
-        budget = round(0.15 * taken.shape[1])
-        assert taken.any(axis=1).all()
-        # A character has up to four bytes here, so that a budget may end with up to three over.
-        assert budget - 2 <= taken.sum(axis=1).mean() <= budget
-        # Of 400 rows, each character is as likely as the next: five standard errors.
-        share = taken[:, np.flatnonzero(begins)[1:-1]].mean(axis=0)[3:-3]
-        assert np.abs(share - share.mean()).max() < 5 * np.sqrt(share.mean() / 400)
+@pytest.mark.parametrize("script", ["Chinese", "Thai", "Khmer"])
+def test_text_without_blanks_is_masked_in_every_row_and_everywhere_alike(english_bpe, script):
+    taken, begins = masked(english_bpe, UNSPACED[script])
+    budget = round(0.15 * taken.shape[1])
+    assert taken.any(axis=1).all()
+    # A character has up to four bytes here, so that a budget may end with up to three over.
+    assert budget - 2 <= taken.sum(axis=1).mean() <= budget
+    # Of 400 rows, each character is as likely as the next: five standard errors.
+    share = taken[:, np.flatnonzero(begins)[1:-1]].mean(axis=0)[3:-3]
+    assert np.abs(share - share.mean()).max() < 5 * np.sqrt(share.mean() / 400)
