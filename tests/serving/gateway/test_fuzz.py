@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.gateway.routes.table import ROUTES
-from tests.serving.gateway.conftest import KINDS, failure_of
+from tests.serving.gateway.conftest import failure_of, kind_of
 
 NAMES = sorted({name for route in ROUTES for name in (*route.body.__struct_fields__, *route.example)} | {"", "x"})
 TEXT = st.text(max_size=30) | st.sampled_from(["", "\0", "a " * 300, "\ud800", "🎈", "[MASK]", "default"])
@@ -41,7 +41,7 @@ def damaged(draw, bodies):
 @given(data=st.data())
 def test_strange_bodies(shared_gateway, route, data):
     body = data.draw(near(route).map(encoded) | damaged(near(route)) | VALUES.map(encoded) | st.binary(max_size=60))
-    gateway = shared_gateway(KINDS.get(route.task, "embedder"))
+    gateway = shared_gateway(kind_of(route))
     answer = gateway.http.post(route.path, content=body, timeout=20)
     assert answer.status_code in (200, 400, 404, 413), (body, answer.status_code, answer.text)
     assert "Traceback" not in answer.text and 'File "' not in answer.text

@@ -12,15 +12,10 @@ import pytest
 from serving.gateway.pages import PAGES
 from serving.gateway.routes.table import ROUTES
 from serving.http_protocol import Refusal, inflated
-from tests.serving.gateway.conftest import KINDS, failure_of
+from tests.serving.gateway.conftest import failure_of, kind_of
 
 OPEN = [page.path for page in PAGES if "{" not in page.path]
 EACH_ROUTE = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-
-
-def kind_of(route):
-    """Of which kind a model is that answers it, with numbers where there are any."""
-    return KINDS.get(route.task, "embedder")
 
 
 def post(gateway, route, path=None, **more):

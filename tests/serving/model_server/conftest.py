@@ -163,14 +163,6 @@ def predict_request(model="default", signature="", **inputs):
     return result
 
 
-def post(rest_port, path, body):
-    """The status and the body of the answer."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", rest_port, timeout=60)) as connection:
-        connection.request("POST", path, body)
-        response = connection.getresponse()
-        return response.status, response.read()
-
-
 class Process:
     """The command, `python -m serving.model_server`, in a process of its own."""
 
