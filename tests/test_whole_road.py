@@ -85,7 +85,6 @@ def assert_complete(folder, output):
         "requests/s",
         "history.csv",
         "latency.png",
-        "LiteRT without TensorFlow",
     ):
         assert words in output
     # Both engines answer.

@@ -21,10 +21,6 @@ ALL_WORDS = 22_000
 RESULT_PAGES, RESULT_WORDS, REFERENCE_WORDS = 12, 10_000, 9_000
 
 
-def named(paths):
-    return [path.relative_to(ROOT).as_posix() for path in paths]
-
-
 def test_no_link_is_broken():
     assert [(page.name, link) for page in PAGES for link in links(page) if is_broken(page, link)] == []
 
@@ -85,7 +81,7 @@ def flags_of(run_module):
     return found
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=named(WITH_COMMANDS))
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
 def test_commands_have_the_flags_that_pages_give_them(page, flags_of):
     shell = "\n".join(block.text for block in blocks(page) if block.language == "bash")
     inline = re.findall(r"`(python -m [^`]+)`", page.read_text("utf-8"))

@@ -1,7 +1,6 @@
 """What an export leaves on disk: known ops, tables once, a manifest that tells the truth; published checkpoints."""
 
 import hashlib
-import json
 import os
 import shutil
 
@@ -13,6 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from serving import check as check_module
 from serving.exportable import CLASSIFY, PREDICT, REGRESS, ExportOptions, make_exportable
 from serving.exporting import save
+from serving.manifest import read_manifest
 from tests.refusals import refused
 from tests.serving.conftest import EXPORTS
 from tests.serving.test_counts import nodes_of
@@ -57,7 +57,7 @@ def test_signatures_are_of_the_method_that_real_servers_look_at(exported, name):
 
 def test_manifest(exported):
     version, task = exported("int8"), EXPORTS["int8"][2]
-    manifest = json.loads((version / "assets.extra/manifest.json").read_text())
+    manifest = read_manifest(version)
     assert manifest["model"] == "AlbertClassifier" and manifest["config"]["hidden_size"] == 16
     assert manifest["task"] == task and manifest["metrics"] == task["metrics"]
     assert manifest["compute"]["compute"] == "int8" and manifest["max_seq_length"] == 24

@@ -15,7 +15,7 @@ from serving.model_server import telemetry
 from tests.conftest import functions_run
 from tests.serving.conftest import LABELS, assert_close
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, free_port, start
+from tests.serving.model_server.conftest import free_port, start_models
 from tests.slow_groups import some_slow
 
 TEXTS = ["the film is dull", "fine", "", "a fine river runs in paris the capital of france", "who sat in the cat"]
@@ -40,11 +40,9 @@ def server_of(exported, tmp_path_factory):
                 "max_enqueued_batches { value: 100 } pad_variable_length_inputs: true allowed_batch_sizes: 4\n"
                 "allowed_batch_sizes: 8\n"
             )
-            (folder / "models").write_text(config_text(**{name: exported(name).parent for name in names}))
-            running = start(
-                model_config_file=str(folder / "models"), gateway_port=free_port(), enable_batching=True,
-                batching_parameters_file=str(folder / "batching")
-            )  # fmt: skip
+            models = {name: exported(name).parent for name in names}
+            batching = {"enable_batching": True, "batching_parameters_file": str(folder / "batching")}
+            running = start_models(folder, models, gateway_port=free_port(), **batching)
             stack.callback(running.stop)
             url = f"http://127.0.0.1:{running.options.gateway_port}"
             wait_until_healthy(url)

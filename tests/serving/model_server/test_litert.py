@@ -15,7 +15,7 @@ from serving.wire.tensors import to_numpy
 from tests.servers import free_port, post
 from tests.serving.conftest import LABELLED, LABELS
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, predict_request, start, status_of, wait_until
+from tests.serving.model_server.conftest import predict_request, start, start_models, status_of, wait_until
 
 
 def test_a_version_with_both_kinds_is_a_saved_model_unless_told_otherwise(start_server, tmp_path, half_plus_two):
@@ -32,9 +32,7 @@ def lite(lite_version, tmp_path_factory):
     """A server of a LiteRT version of texts, `default`, and one of ids, `ids`."""
     kinds = {"default": "text", "ids": "ids"}
     folders = {name: lite_version("classifier", LABELLED, kind).parent for name, kind in kinds.items()}
-    file = tmp_path_factory.mktemp("lite") / "models.config"
-    file.write_text(config_text(**folders))
-    running = start(model_config_file=str(file))
+    running = start_models(tmp_path_factory.mktemp("lite"), folders)
     yield running
     running.stop()
 
