@@ -5,6 +5,7 @@ import functools
 import gc
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -216,11 +217,16 @@ def run_module(command_runners, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def topics(tmp_path_factory):
-    """Python's help topics as a corpus of documents, one paragraph a line."""
-    from tests.topics import write_topics
+    """Python's help topics as a corpus of documents, one paragraph a line, without the underlines of headings."""
+    from pydoc_data.topics import topics as texts
 
+    documents = []
+    for _, text in sorted(texts.items()):
+        without_rules = re.sub(r"(?m)^[ \t]*([*=\-~^\"])\1{2,}[ \t]*$", "", text)
+        paragraphs = [" ".join(one.split()) for one in re.split(r"\n\s*\n", without_rules)]
+        documents.append("\n".join(filter(None, paragraphs)))
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
-    write_topics(path)
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     return path
 
 

@@ -26,19 +26,21 @@ def table_of(file):
     return [line for line in path.read_text("utf-8").splitlines() if line[0] != "#"]
 
 
-def parsed(kind, arguments):
-    """Returns the settings of a kind that the arguments of a command give."""
+def _flags(kind, arguments):
     values = flags.FlagValues()
     define_flags(kind, values)
     assert values(["command", *arguments]) == ["command"]
-    return read_flags(kind, values)
+    return values
+
+
+def parsed(kind, arguments):
+    """Returns the settings of a kind that the arguments of a command give."""
+    return read_flags(kind, _flags(kind, arguments))
 
 
 def changed(settings, line):
     """Returns settings as the flags of a line change them."""
-    values = flags.FlagValues()
-    define_flags(type(settings), values)
-    values(["command", *shlex.split(line)])
+    values = _flags(type(settings), shlex.split(line))
     given = {field.name: values[flag_name(field)] for field in settings_of(type(settings))}
     said = {name: flag.value for name, flag in given.items() if flag.present}
     return dataclasses.replace(

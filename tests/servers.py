@@ -17,20 +17,15 @@ from tfrecords.base.machine.processes import interrupts_deferred, interrupts_hel
 START_TIMEOUT_S = 120
 
 
-def check_port(port):
-    """Raises UserError when something listens there: it would be measured in our server's place."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(f"--port={port} cannot be used: {error.strerror}; choose another") from error
-
-
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def free_ports():
+    """Three of them by the flags of serving.start."""
+    return {flag: free_port() for flag in ("port", "grpc_port", "rest_api_port")}
 
 
 def server_command(models, folder, port, rest_api_port=0):
@@ -66,11 +61,9 @@ def running_server(models, folder, port, rest_api_port=0):
 
     Ctrl-C does not reach the server, which would otherwise be gone before its clients know why.
     """
-    check_port(port)
     log, target = folder / "server.log", f"127.0.0.1:{port}"
     with _running(server_command(models, folder, port, rest_api_port), log) as process:
         _wait(process, log, {name: lambda name=name: _answers(target, name) for name in models})
-        print(f"serving {', '.join(models)} on {target} (process {process.pid}, log {log})", flush=True)
         yield target
 
 
@@ -95,7 +88,7 @@ sys.modules |= dict.fromkeys(("tensorflow", "tensorflow_serving", "tensorflow_te
 @contextlib.contextmanager
 def running_light_server(models, name, folder):
     """The light server of LiteRT versions with its gateway, without TensorFlow; yields its ports by flag."""
-    ports = {flag: free_port() for flag in ("port", "grpc_port", "rest_api_port")}
+    ports = free_ports()
     command = [sys.executable, "-c", f"{WITHOUT_TENSORFLOW}\nfrom serving.lite.start import run\nrun()"]
     command += [f"--folder={models}", f"--name={name}", *(f"--{flag}={port}" for flag, port in ports.items())]
     log, url = folder / "light.log", f"http://127.0.0.1:{ports['port']}"

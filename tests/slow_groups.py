@@ -4,6 +4,8 @@ A test is in the group that its marker names (`@pytest.mark.slow("browser")`), o
 its own begins with. `pytest -m slow_models` runs one group.
 """
 
+import pytest
+
 GROUPS = {
     "depth": ("tests/albert_tf/test_depth.py", "tests/albert_tf/test_equilibrium"),
     "training": ("tests/albert_tf/training", "tests/albert_tf/compression", "tests/albert_tf/test_training_state.py"),
@@ -37,3 +39,9 @@ def group_of(item):
         return marked[0]
     path = item.nodeid.split("::")[0]
     return next(group for group, places in GROUPS.items() if path.startswith(places))
+
+
+def some_slow(cases, quick, *group):
+    """Returns cases, values or tuples, of which those that do not begin with one of `quick` are slow, in that group."""
+    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*row, marks=() if row[0] in quick else pytest.mark.slow(*group)) for row in rows]

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
+
 SENSITIVE = (
     "tests/serving/inference",
     "tests/serving/exportable/test_cpu_check.py",

@@ -17,6 +17,7 @@ from albert_tf.training.finetuning import finetune
 from albert_tf.training.pretraining import pretrain
 from serving.export import ExportSettings, export
 from tests.refusals import refused
+from tests.slow_groups import some_slow
 from tests.stored import extensions, make
 from tfrecords.base import files
 from tfrecords.reading.manifest import read_manifest
@@ -30,10 +31,6 @@ TINY += ("modernbert", "modernbert_words")
 # The others are slow: a graph of each takes seconds to build or to load. Of the fine-tuning curves that of early exits
 # stays: its last head is the plain one.
 QUICK = ("classifier", "dynamic", "early exit", "xlnet_classifier", "roberta_classifier")
-
-
-def _some_slow(names):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def _stored(name):
@@ -80,7 +77,7 @@ def test_huggingface_folder_answers_as_before(name, tiny_files):
     _assert_as_before(extensions.answers_of(model, name), "extensions.npz", f"{name}_huggingface")
 
 
-@pytest.mark.parametrize("name", _some_slow([*HEADS, *extensions.EXPORTED]))
+@pytest.mark.parametrize("name", some_slow([*HEADS, *extensions.EXPORTED], QUICK))
 def test_export_of_before_answers_as_before(name, tiny_files, tmp_path):
     if name in TINY:
         found = extensions.signature_answers(tiny_files / f"{name}_export")
@@ -91,7 +88,7 @@ def test_export_of_before_answers_as_before(name, tiny_files, tmp_path):
     _assert_as_before(make.call_saved_model(tmp_path, **make.request_of(name)), "served.npz", name)
 
 
-@pytest.mark.parametrize("head", _some_slow(HEADS))
+@pytest.mark.parametrize("head", some_slow(HEADS, QUICK))
 def test_export_of_today_answers_as_before(head, tmp_path):
     shutil.copy(STORED / f"{_stored(head)}.keras", tmp_path / "model.keras")
     shutil.copy(STORED / "vocab.txt", tmp_path)
@@ -101,7 +98,7 @@ def test_export_of_today_answers_as_before(head, tmp_path):
     _assert_as_before(make.call_saved_model(version, **make.request_of(head)), "served.npz", head)
 
 
-@pytest.mark.parametrize("masking", _some_slow(["dynamic", "static"]))
+@pytest.mark.parametrize("masking", some_slow(["dynamic", "static"], QUICK))
 def test_records_of_today_are_those_of_before(masking, tmp_path, run_module):
     built = run_module(*make.build_arguments(STORED, tmp_path / "data", masking))
     assert built.returncode == 0, built.stderr
@@ -125,13 +122,13 @@ def _assert_curve(run, name):
                 assert not now[key], key
 
 
-@pytest.mark.parametrize("name", _some_slow(make.PRETRAININGS))
+@pytest.mark.parametrize("name", some_slow(make.PRETRAININGS, QUICK))
 def test_pretraining_curve_is_that_of_before(name, tmp_path):
     run = pretrain(make.pretraining_settings(STORED, tmp_path / "run", **make.PRETRAININGS[name]))
     _assert_curve(run, f"pretraining: {name}")
 
 
-@pytest.mark.parametrize("name", _some_slow(make.FINETUNINGS))
+@pytest.mark.parametrize("name", some_slow(make.FINETUNINGS, QUICK))
 def test_finetuning_curve_is_that_of_before(name, tmp_path):
     run = finetune(make.finetuning_settings(STORED, tmp_path / "run", **make.FINETUNINGS[name]))
     _assert_curve(run, f"finetuning: {name}")

@@ -3,11 +3,9 @@
 import email
 import json
 import os
-import re
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +15,8 @@ from packaging.version import Version
 from albert_tf.loading.load import load
 from serving.export import ExportSettings, export
 from tests.albert_tf.search_model import made
-
-ROOT = Path(__file__).parents[1]
-# The one place that says it.
-VERSION = re.search(r'^VERSION = "(.+)"$', (ROOT / "tfrecords" / "base" / "version.py").read_text(), re.MULTILINE)[1]
+from tests.conftest import ROOT
+from tfrecords.base.version import VERSION
 
 
 def build(source, folder):
@@ -75,7 +71,7 @@ def test_wheel_has_three_packages_with_all_their_files(wheel):
     assert {"serving/deploy/kubernetes/deployment.yaml", "serving/gateway/page/page.html"} <= names
 
 
-def test_metadata(wheel):
+def test_metadata_and_the_citation_are_of_this_version(wheel):
     metadata = metadata_of(wheel)
     assert (metadata["Name"], metadata["License-Expression"]) == ("albert-tf", "Apache-2.0")
     assert metadata.get_payload().startswith("# albert-tf")
@@ -85,7 +81,8 @@ def test_metadata(wheel):
         *("search", "fuzz", "keras-hub", "remote", "tensorboard"),
     }
     assert metadata["Version"] == VERSION
-    assert f"- name: {metadata['Author']}\n" in (ROOT / "CITATION.cff").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"- name: {metadata['Author']}\n" in citation and f"\nversion: {VERSION}\n" in citation
     assert metadata.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/1909.11942"]
 
 
@@ -190,7 +187,3 @@ def test_the_client_wheel_has_all_of_the_light_server(alone):
 def test_the_commands_of_the_client_wheel(alone):
     asked = alone("sys.argv = ['albert-client', '--help']; from serving.commands import run; run()")
     assert all(f"  {name} " in asked.stdout for name in ("ask", "predict", "start")), asked.stderr
-
-
-def test_the_citation_is_of_this_version():
-    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()

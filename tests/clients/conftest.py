@@ -1,7 +1,6 @@
 """Six tiny models behind one model server and one gateway, and the environments of other people's clients."""
 
 import contextlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +15,6 @@ from tests.serving.conftest import (  # noqa: F401
 )
 
 WHERE_OF_LIGHT = {"gateway": "port", "server": "grpc_port", "rest": "rest_api_port"}
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 # Of each model: the head, the task, and settings of its export. The first is the gateway's own choice.
 MODELS = {
     "embedder": ("embedder", {"prompts": {"query": "who is ", "passage": "the river "}}, {}),

@@ -4,7 +4,7 @@ import json
 import string
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.pages import ROOT
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES += [f"{mark}{one}" for mark in ("", "##") for one in string.ascii_lowercase + string.digits] + list(".,?!'-%")

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from tests.docs.example_files import write_place
 from tests.docs.pages import GUIDES, ROOT, blocks
+from tests.servers import free_port
 
 # Programs that a test machine lacks, or that reach the network.
 LEFT_OUT = ("pip", "docker", "kubectl", "hf", "ss")
@@ -67,13 +67,6 @@ PS4='+ $SECONDS s: '; set -x
 {text}"""
 
 
-def free_ports():
-    with socket.socket() as a, socket.socket() as b, socket.socket() as c, socket.socket() as d:
-        for one in (a, b, c, d):
-            one.bind(("127.0.0.1", 0))
-        return {port: one.getsockname()[1] for port, one in zip(("8500", "8501", "8080", "8081"), (a, b, c, d))}
-
-
 def group_of(guide):
     return "served_docs" if "model_server --" in FIRST.get(guide.name, "") + guide.read_text("utf-8") else "docs"
 
@@ -102,10 +95,11 @@ def test_a_guide_runs_as_it_stands(guide, place, tmp_path):
         "HF_HUB_OFFLINE": "1",
     }
     said = tmp_path / "said.txt"
+    ports = {port: free_port() for port in ("8500", "8501", "8080", "8081")}
     # Into a file: a server that a guide leaves running would hold a pipe open.
     with said.open("w") as output:
         process = subprocess.Popen(
-            ["bash", "-c", script_of(guide, free_ports())], cwd=tmp_path, env=environment, start_new_session=True,
+            ["bash", "-c", script_of(guide, ports)], cwd=tmp_path, env=environment, start_new_session=True,
             stdout=output, stderr=subprocess.STDOUT
         )  # fmt: skip
         try:

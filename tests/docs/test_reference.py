@@ -10,7 +10,6 @@ from tests.docs.pages import DOCS, ROOT
 
 # Of our own processes for one another.
 INNER = {"PYTHONPATH", "TOKENIZERS_PARALLELISM", "ALBERT_TF_CPUINFO"}
-WORDS = 9_000
 
 
 def first_cells(page):
@@ -35,7 +34,3 @@ def test_variables_of_the_environment():
     texts = "".join(path.read_text("utf-8") for path in files)
     read = set(re.findall(r"""environ(?:\.get\(|\.setdefault\(|\[)["'](\w+)["']""", texts))
     assert read - INNER - first_cells("environment.md") == set()
-
-
-def test_the_reference_is_short():
-    assert sum(len(path.read_text("utf-8").split()) for path in (DOCS / "reference").glob("*.md")) <= WORDS

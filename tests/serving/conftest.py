@@ -4,6 +4,7 @@ import functools
 import gc
 import hashlib
 import random
+import signal
 import string
 
 import numpy as np
@@ -47,6 +48,15 @@ def exports_are_not_asked_first():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serving.exporting.ask_once", lambda version, exportable: None)
         yield
+
+
+@pytest.fixture
+def handlers():
+    """Those of SIGTERM and SIGINT are put back after the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 WORDS = "the a of in who what where paris france capital is river runs film fine dull cat sat mat two thousand"

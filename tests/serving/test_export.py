@@ -21,7 +21,7 @@ from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
 from serving.manifest import MANIFEST, read_manifest
-from tests.refusals import refused
+from tests.refusals import lines, refused
 from tfrecords.base.errors import UserError
 
 
@@ -63,13 +63,9 @@ def test_what_does_not_load_is_no_version(write, saved, settings, monkeypatch):
     assert saved and not list(Path(settings.output_dir).iterdir())
 
 
-def manifest_of(version):
-    return json.loads((version / MANIFEST).read_text())
-
-
 def test_a_version_of_another_depth_is_that_model_and_says_so(write, saved, models):
     """Steps with exits of their own have one depth."""
-    manifest = manifest_of(write(model=models[1], depth=5))
+    manifest = read_manifest(write(model=models[1], depth=5))
     depths = saved[0].encoder.config.num_hidden_layers, manifest["config"]["num_hidden_layers"]
     assert (*depths, manifest["export"]["depth"]) == (5, 5, 5)
 
@@ -80,7 +76,7 @@ def test_merged_low_rank_is_said_and_refused_where_there_is_none(write, saved, m
     model = make_model("embedder", family="low rank")
     (tmp_path / "low").mkdir()
     save_keras(model, tmp_path / "low" / "model.keras")
-    manifest = manifest_of(write(model=str(tmp_path / "low"), merge_low_rank=True))
+    manifest = read_manifest(write(model=str(tmp_path / "low"), merge_low_rank=True))
     assert manifest["export"]["merge_low_rank"] and manifest["config"]["sharing"] == "none"
     assert saved[0].encoder.config.depth_lora_rank == 0 and len(saved[0].encoder.attentions) == 3
     # The model is the one that was trained.
@@ -91,7 +87,7 @@ def test_what_is_exported_is_what_the_settings_say(settings, write, saved, tmp_p
                "num_choices": 2, "exit_rule": "movement"}  # fmt: skip
     (tmp_path / "lines").write_text("the cat\n\nparis\n")
     version = write(**changes, calibration_text=str(tmp_path / "lines"))
-    options, manifest = saved[0].options, manifest_of(version)
+    options, manifest = saved[0].options, read_manifest(version)
     assert options.tokenizer.sha256 == manifest["tokenizer_sha256"] and manifest["inputs"] == "text"
     for name in changes.keys() - {"inputs"}:
         assert getattr(options, name) == changes[name] == manifest["export"][name]
@@ -110,7 +106,7 @@ def test_warm_up_requests_are_as_long_as_asked_and_no_longer_than_the_model(writ
     names = ("serving_default", "classify")
     version = write(warm_up_lengths="16,64,128", warm_up_signatures=",".join(names))
     assert len(list(tf.data.TFRecordDataset(str(version / WARM_UP)))) == 2 * len(names)
-    assert MANIFEST.endswith("json") and WARM_UP in manifest_of(version)["files_sha256"]
+    assert MANIFEST.endswith("json") and WARM_UP in read_manifest(version)["files_sha256"]
 
 
 def test_versions_count_up_and_are_never_overwritten(write, saved, tmp_path):
@@ -152,9 +148,9 @@ def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monke
 
 def test_a_version_that_passes_its_check_says_how_much_it_differs(write, saved, monkeypatch, capsys):
     monkeypatch.setattr("serving.exporting.check", lambda version, model, exportable: {"logits": 1.25e-7})
-    assert manifest_of(write(check=True))["check"] == {"logits": 1.25e-7}
+    assert read_manifest(write(check=True))["check"] == {"logits": 1.25e-7}
     assert capsys.readouterr().out == "check: logits differs by at most 1.2e-07 from the Keras model\n"
-    assert manifest_of(write())["check"] is None
+    assert read_manifest(write())["check"] is None
 
 
 def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(write, saved, tmp_path):
@@ -190,7 +186,7 @@ IMPOSSIBLE = r"""
 """
 
 
-@pytest.mark.parametrize("line", IMPOSSIBLE.strip().splitlines())
+@pytest.mark.parametrize("line", lines(IMPOSSIBLE))
 def test_impossible_exports_are_named(write, tmp_path, line):
     change, message = line.split(" | ")
     with refused(message):
@@ -211,7 +207,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(settings, write, sa
     main(dataclasses.replace(settings, compute="bfloat16", other_cpu=True))
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("not tried, since this CPU cannot run it: needs TensorFlow 2.17 or later for x86")
-    described, exportable = manifest_of(tmp_path / "out" / "1")["compute"], saved[0]
+    described, exportable = read_manifest(tmp_path / "out" / "1")["compute"], saved[0]
     assert described["compute"] == exportable.cpu_check.compute == "bfloat16" and "avx512" in described["requires"]
     assert sum(variable.dtype == tf.bfloat16 for variable in exportable.variables) >= 4
     # It is a graph that this machine can build.
@@ -229,7 +225,7 @@ def test_the_command_says_what_it_wrote(settings, saved, capsys):
 def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, write, saved, tmp_path):
     make_model("encoder").save(tmp_path / "bare.keras")
     bare = {"model": str(tmp_path / "bare.keras")}
-    assert manifest_of(write(**bare))["task"] is None
+    assert read_manifest(write(**bare))["task"] is None
     with refused("--inputs=text needs the vocabulary"):
         write(**bare, inputs="text")
     with refused("--calibration_text needs the vocabulary"):
@@ -258,7 +254,7 @@ DAMAGED = """
 """
 
 
-@pytest.mark.parametrize("line", DAMAGED.strip().splitlines())
+@pytest.mark.parametrize("line", lines(DAMAGED))
 def test_a_damaged_manifest_is_one_line(tmp_path, line):
     text, said = line.split(" | ")
     whole = {"format_version": 2, "export": {"model": "m"}, "config": {}, "versions": {}, "created": "2026-01-01"}

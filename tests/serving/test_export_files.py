@@ -1,7 +1,6 @@
 """What an export leaves on disk: known ops, tables once, a manifest that tells the truth; published checkpoints."""
 
 import hashlib
-import json
 import os
 import shutil
 
@@ -13,9 +12,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from serving import check as check_module
 from serving.exportable import CLASSIFY, PREDICT, REGRESS, ExportOptions, make_exportable
 from serving.exporting import save
+from serving.manifest import read_manifest
 from tests.refusals import refused
 from tests.serving.conftest import EXPORTS
 from tests.serving.test_counts import nodes_of
+from tests.slow_groups import some_slow
 
 # Beyond core TensorFlow; tensorflow_model_server has linked these since 2.8.
 WORDPIECE_OPS = {"WordpieceTokenizeWithOffsets"}
@@ -27,13 +28,12 @@ def graph_of(version):
     return message.meta_graphs[0]
 
 
-def _some_slow(names):
-    """What no test of the default suite has saved is saved in the slow one."""
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("ids", "int8", "xlnet"))) for name in names]
+# What no test of the default suite has saved is saved in the slow one.
+QUICK = ("ids", "int8", "xlnet")
 
 
 # More than 5 s for the first that asks for an export: it is written then, the one of 8 bits with a process of its own.
-@pytest.mark.parametrize("name", _some_slow(EXPORTS))
+@pytest.mark.parametrize("name", some_slow(EXPORTS, QUICK))
 def test_only_ops_that_old_servers_have_and_large_tables_once(exported, name):
     graph = graph_of(exported(name)).graph_def
     nodes = nodes_of(graph)
@@ -47,7 +47,7 @@ def test_only_ops_that_old_servers_have_and_large_tables_once(exported, name):
     assert graph.ByteSize() < (1_650_000 if name == "int8" else 2_100_000)
 
 
-@pytest.mark.parametrize("name", _some_slow(["int8", "regressor"]))
+@pytest.mark.parametrize("name", some_slow(["int8", "regressor"], QUICK))
 def test_signatures_are_of_the_method_that_real_servers_look_at(exported, name):
     signatures = graph_of(exported(name)).signature_def.items()
     methods = {key: one.method_name for key, one in signatures if key[0] != "_"}
@@ -57,7 +57,7 @@ def test_signatures_are_of_the_method_that_real_servers_look_at(exported, name):
 
 def test_manifest(exported):
     version, task = exported("int8"), EXPORTS["int8"][2]
-    manifest = json.loads((version / "assets.extra/manifest.json").read_text())
+    manifest = read_manifest(version)
     assert manifest["model"] == "AlbertClassifier" and manifest["config"]["hidden_size"] == 16
     assert manifest["task"] == task and manifest["metrics"] == task["metrics"]
     assert manifest["compute"]["compute"] == "int8" and manifest["max_seq_length"] == 24

@@ -36,9 +36,13 @@ def port():
     server.stop()
 
 
+def connect(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
 def answers(port, packets, count):
     """The status and the decoded body of `count` answers to what is sent packet by packet on one connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with connect(port) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream, found = connection.makefile("rb"), []
         for packet in packets:
@@ -80,7 +84,7 @@ def test_an_upgrade_is_ignored_and_no_body_is_lost(port, upgrade, framing, packe
 
 
 def test_a_client_that_waits_for_100_continue_is_asked_on(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with connect(port) as connection:
         head, body = PLAIN.split("\r\n\r\n")
         connection.sendall(
             f"POST / HTTP/1.1\r\nHost: x\r\n{UPGRADES['h2c']}Expect: 100-continue\r\n{head}\r\n\r\n".encode()
@@ -93,7 +97,7 @@ def test_a_client_that_waits_for_100_continue_is_asked_on(port):
 
 
 def test_connect_is_no_loop(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with connect(port) as connection:
         connection.sendall(b"CONNECT other:80 HTTP/1.1\r\nHost: other:80\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 ")
 
@@ -135,7 +139,7 @@ def test_the_longest_idle_connections_make_way_before_the_files_run_out(port, mo
     with contextlib.ExitStack() as stack:
 
         def opened(request=b""):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            connection = stack.enter_context(connect(port))
             connection.sendall(request)
             return connection
 

@@ -23,7 +23,7 @@ from serving.lite import LiteModel, description
 from serving.litert import converter
 from serving.litert.converter import check_model, convert, lite_exportable
 from serving.manifest import versions_of
-from tests.refusals import refused
+from tests.refusals import lines, refused
 from tests.serving.conftest import FAMILIES, write_export
 from tests.serving.inference.encoders import GATED, MODERN
 from tfrecords.base import files
@@ -260,7 +260,7 @@ trials/1/inputs/input_ids/1 | 7 | splits '.*' otherwise
 """
 
 
-@pytest.mark.parametrize("line", LIES.strip().splitlines())
+@pytest.mark.parametrize("line", lines(LIES))
 def test_a_lying_description_is_refused(damaged, line):
     place, value, message = line.split(" | ")
     steps = [int(step) if step.isdigit() else step.replace("%", "/") for step in place.split("/")]

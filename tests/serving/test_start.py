@@ -19,8 +19,8 @@ from serving.export import ExportSettings
 from serving.lite.start import LightStartSettings
 from serving.litert import agreement
 from serving.start import StartSettings
-from tests.refusals import parsed, refused
-from tests.servers import free_port
+from tests.refusals import lines, parsed, refused
+from tests.servers import free_ports
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import write_json
 
@@ -81,7 +81,7 @@ false | "auto" | "it halts" | true | ["tensorflow auto"] | "serving a SavedModel
 """
 
 
-@pytest.mark.parametrize("line", ENGINES.strip().splitlines())
+@pytest.mark.parametrize("line", lines(ENGINES))
 def test_the_engine_is_chosen_by_rule_and_said(settings, exports, tmp_path, monkeypatch, capsys, line):
     real, compute, lacks, near, exported, said = map(json.loads, line.split(" | "))
 
@@ -176,13 +176,9 @@ def test_two_servers_have_two_ports(settings):
 @pytest.mark.parametrize("name", ["port", "grpc_port", "rest_api_port"])
 def test_a_port_that_is_taken_is_said_before_anything_is_exported(settings, exports, name):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        others = dict.fromkeys(("port", "grpc_port", "rest_api_port"), 0)
-        for other in others:
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                others[other] = probe.getsockname()[1]
         port = taken.getsockname()[1]
         with refused(f"--{name}={port} cannot be used on 127.0.0.1: .*; choose another"):
-            start.main(dataclasses.replace(settings, **others | {name: port}))
+            start.main(dataclasses.replace(settings, **free_ports() | {name: port}))
     assert not exports
 
 
@@ -201,9 +197,8 @@ def test_an_export_is_served_as_it_is(settings, exports, tmp_path):
 
 
 def test_a_missing_key_file_is_noticed_before_the_export(settings, exports):
-    ports = dict(zip(("port", "grpc_port", "rest_api_port"), (free_port() for _ in range(3))))
     with refused("cannot read --api_key_file=keys"):
-        start.main(dataclasses.replace(settings, api_key_file="keys", **ports))
+        start.main(dataclasses.replace(settings, api_key_file="keys", **free_ports()))
     assert not exports
 
 
@@ -243,14 +238,6 @@ def test_ports_that_the_real_server_opens_to_all_are_named(
     said = capsys.readouterr().err
     assert said.count("ports 8500 and 8501 are open on every network interface") == warned
     assert said.count("the ports that ask for no key are off (grpc, rest); see --open_ports") == keys
-
-
-@pytest.fixture
-def handlers():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("handlers")

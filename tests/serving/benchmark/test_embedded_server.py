@@ -1,4 +1,4 @@
-"""The benchmark against the embedded TensorFlow server, and the real one where it is installed."""
+"""The benchmark against the real TensorFlow server where it is installed, or the embedded one."""
 
 import shutil
 
@@ -14,23 +14,20 @@ from tests.servers import free_port, running_server
 from tests.serving.model_server.conftest import start
 
 
-@pytest.fixture(scope="module", params=["tensorflow_model_server", "embedded"])
-def server(request, exported, tmp_path_factory):
+@pytest.fixture(scope="module")
+def server(exported, tmp_path_factory):
     """The gRPC target."""
     base = str(exported("ids").parent)
-    if request.param == "embedded":
+    if shutil.which("tensorflow_model_server"):
+        with running_server({"ids": base}, tmp_path_factory.mktemp("server"), free_port()) as target:
+            yield target
+    else:
         # In this process, which has TensorFlow already.
         running = start(model_name="ids", model_base_path=base)
         yield running.address
         running.stop()
-    elif shutil.which(request.param):
-        with running_server({"ids": base}, tmp_path_factory.mktemp("server"), free_port()) as target:
-            yield target
-    else:
-        pytest.skip("tensorflow_model_server is not on the PATH")
 
 
-@pytest.mark.few(1)
 def test_a_full_benchmark(server, exported, tokenizer, monkeypatch):
     # More than 5 s: the process that calls the model without a server imports TensorFlow.
     monkeypatch.setattr("serving.benchmark.workload._HIGHEST_ID", tokenizer.vocab_size)

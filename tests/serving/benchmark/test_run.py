@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -25,7 +26,7 @@ from serving.benchmark.run import PRECISION, bracket, limit_of, run_benchmark, s
 from serving.benchmark.settings import BenchmarkSettings
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
-from tests.refusals import refused
+from tests.refusals import lines, refused
 from tests.serving.benchmark.conftest import Numbered
 from tests.serving.gateway.conftest import wait_until
 from tests.stand_in import IDS, StandIn
@@ -159,11 +160,6 @@ def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path, capsys):
     assert "shutting down" in report["ended_early"] and "ENDED EARLY" in capsys.readouterr().out
 
 
-def children_of(pid):
-    listed = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True)
-    return [int(line) for line in listed.stdout.split()]
-
-
 @pytest.mark.parametrize("blow", ["SIGINT", "SIGKILL"])
 def test_interrupted_it_leaves_no_process_and_no_half_report(tmp_path, blow):
     under_way = threading.Event()
@@ -175,7 +171,7 @@ def test_interrupted_it_leaves_no_process_and_no_half_report(tmp_path, blow):
             stderr=subprocess.PIPE, text=True, start_new_session=True
         )  # fmt: skip
         assert under_way.wait(60)
-        children = children_of(process.pid)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         if blow == "SIGINT":
             # As a terminal does it: to every process of the group.
             os.killpg(process.pid, signal.SIGINT)
@@ -221,7 +217,7 @@ null | true | {} | "latency"
 """
 
 
-@pytest.mark.parametrize("line", JUDGED.strip().splitlines())
+@pytest.mark.parametrize("line", lines(JUDGED))
 def test_judgement(line):
     within_bound, kept_up, errors, limit = map(json.loads, line.split(" | "))
     counted = {status: {"count": count} for status, count in errors.items()}

@@ -1,12 +1,14 @@
-"""The client against servers that answer, refuse, drop, stall and speak TLS."""
+"""The client against servers that answer, refuse, drop, stall, change and speak TLS."""
 # One `with` for the server, one for the client, one for what it raises reads better than all three in a line.
 # ruff: noqa: SIM117
 
 import asyncio
+import contextlib
 import http.server
 import inspect
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from serving.benchmark.settings import BenchmarkSettings
-from serving.client import AsyncClient, Client, Connection, ServingError
+from serving.client import AsyncClient, Client, Connection, ServingError, channel
 from serving.client.__main__ import ClientSettings
 from serving.client.__main__ import main as client_main
 from serving.client.messages import text_inputs
@@ -25,6 +27,7 @@ from serving.wire import protos
 from tests.column import Column
 from tests.refusals import refused
 from tests.serving.client.conftest import connected, write_certificates
+from tests.serving.gateway.conftest import vector
 from tests.serving.score.conftest import read_lines
 from tests.stand_in import TEXT, StandIn, constant_answer
 
@@ -185,6 +188,40 @@ def test_a_dropped_connection_is_opened_again(relay):
             client.predict(IDS)
             between.cut()
             assert client.predict(IDS)["probabilities"].shape == (1, 2)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_another_model_is_asked_by_its_own_signatures(fake_server, front_of, version):
+    front = front_of(fake_server("classifier")[1].target)
+    with Client(front.target, "default") as client:
+        client.classify(["a"])
+        front.point_at(fake_server("cross-encoder")[1].target, version)
+        assert client.rerank("a", ["b"]).shape == (1,)
+        assert client.classify([("a", "b")])["label"].shape == (1,)
+        front.point_at(fake_server("embedder")[1].target, version)
+        np.testing.assert_array_equal(client.embed(["a"]), [vector(b"a")])
+        assert client.predict_text(["b", "a"])["embedding"].shape[0] == 2
+
+
+@pytest.mark.parametrize("timeout_s", [0.3, 101])
+def test_a_connection_that_died_without_a_word_is_replaced(relay, monkeypatch, timeout_s):
+    """Also for new clients of the process, which share connections; with times of a second in place of 20 s."""
+    quick = (("grpc.keepalive_time_ms", 500), ("grpc.http2.ping_timeout_ms", 500), ("grpc.keepalive_timeout_ms", 500))
+    monkeypatch.setattr(channel, "_PINGS", (*quick, ("grpc.keepalive_permit_without_calls", 1)))
+    monkeypatch.setattr(channel, "_RARE_PINGS", quick)
+    with StandIn(lambda *_: constant_answer()) as server:
+        between = relay(server.target)
+        with Client(between.target, "default") as first:
+            first.predict(IDS, timeout_s=timeout_s)
+            between.die()
+            for _ in range(40):
+                with contextlib.suppress(ServingError), Client(between.target, "default") as client:
+                    client.predict(IDS, timeout_s=timeout_s)
+                    break
+                time.sleep(0.1)
+            else:
+                raise AssertionError("the connection was used on")
+            first.predict(IDS, timeout_s=timeout_s)
 
 
 def test_a_stalled_server_meets_the_deadline():

@@ -1,16 +1,17 @@
 """Vectors, scores and classes of texts: what a model can do is read from its signatures, large inputs are split."""
 
+import asyncio
 import contextlib
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from serving.client import Client
+from serving.client import AsyncClient, Client
 from serving.client.messages import MAX_ROWS
 from serving.client.tasks import relevance
 from tests.refusals import refused
-from tests.serving.gateway.conftest import LABELS, logits, vector
+from tests.serving.gateway.conftest import LABELS, cut_left, logits, vector
 
 TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
 
@@ -73,3 +74,38 @@ def test_classify(served):
 
 def test_relevance_does_not_overflow():
     assert relevance(np.array([-1e5, 0.0, 1e5], np.float32)).tolist() == [0.0, 0.5, 1.0]
+
+
+LONG = "z a b c d e f g h i j k l m n o"
+
+
+def test_the_clients_ask_for_options(fake_server):
+    expected = {
+        (): vector(LONG.encode()),
+        ("prompt_name",): vector(b"query: " + LONG.encode()),
+        ("truncate_left",): vector(cut_left(LONG.encode())),
+        ("prompt_name", "truncate_left"): vector(cut_left(b"query: " + LONG.encode())),
+    }
+    asked = {"prompt_name": "query", "truncate_left": True}
+    target = fake_server("prompted embedder")[1].target
+
+    async def embed(options):
+        async with AsyncClient(target, "default") as client:
+            return await client.embed([LONG], **options)
+
+    with Client(target, "default") as client:
+        for names, found in expected.items():
+            options = {name: asked[name] for name in names}
+            assert_array_equal(client.embed([LONG], **options), [found])
+            assert_array_equal(asyncio.run(embed(options)), [found])
+
+
+def test_the_client_names_the_option_that_a_model_does_not_take(served):
+    _, client = served("optional classifier")
+    answer = client.classify([LONG], truncate_left=True)
+    assert_allclose(answer["logits"], [logits([cut_left(LONG.encode())])])
+    assert set(answer) == {"classes", "label", "logits", "probabilities"}
+    with refused(r"prompt_name is none of the options of this model \(none\)"):
+        served("embedder")[1].embed(["a"], prompt_name="query")
+    with refused("truncate_left is none of the options"):
+        served("cross-encoder")[1].rerank("q", ["a"], truncate_left=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from serving import check as check_module
-from tests.refusals import refused
+from tests.refusals import lines, refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -38,7 +38,7 @@ pretrainer | sentencepiece | text | {} | embedding, pooled_output, text embeddin
 """
 
 
-@pytest.mark.parametrize("line", OUTPUTS.strip().splitlines())
+@pytest.mark.parametrize("line", lines(OUTPUTS))
 def test_the_check_reads_what_the_export_does(serve, check, line):
     head, family, inputs, options, outputs = line.split(" | ")
     differences = check(*serve(head, inputs == "text", family, **json.loads(options)))

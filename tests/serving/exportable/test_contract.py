@@ -185,12 +185,6 @@ def test_answers_to_parts_of_a_request_are_those_to_the_whole_and_no_rows_give_n
         assert {len(values) for values in served(name, **{key: v[:0] for key, v in inputs.items()}).values()} == {0}
 
 
-def in_graph(signature, function, inputs):
-    """What the function, loaded or traced, gives to inputs of that signature."""
-    tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in signature.inputs.items()}
-    return {name: value.numpy() for name, value in function(**tensors).items()}
-
-
 def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
     """Of one row and of several. The other EXPORTS are asked of a server (model_server/test_exports.py)."""
     served = functions_of("xlnet")
@@ -200,6 +194,8 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
         for rows in (1, 3):
             signature = served.signatures[name]
             inputs = sample_inputs(served.exportable, signature, 14, rows)
-            found, expected = in_graph(signature, signatures[name], inputs), served(name, **inputs)
+            tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}
+            found = {key: value.numpy() for key, value in signatures[name](**tensors).items()}
+            expected = served(name, **inputs)
             assert_close(found, expected)
             assert_close(expected, found)

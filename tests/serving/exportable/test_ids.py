@@ -9,7 +9,7 @@ import tensorflow as tf
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.inputs import batch_of_mask
 from serving.exportable.samples import sample_inputs
-from tests.refusals import refused
+from tests.refusals import lines, refused
 from tests.serving.conftest import assert_close, example
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -40,7 +40,7 @@ classifier | classify | {"inputs": [""]} | Example has no input_ids
 """
 
 
-@pytest.mark.parametrize("head, signature, wrong, sentence", [line.split(" | ") for line in WRONG.strip().splitlines()])
+@pytest.mark.parametrize("head, signature, wrong, sentence", [line.split(" | ") for line in lines(WRONG)])
 def test_what_no_model_can_read_is_refused(serve, head, signature, wrong, sentence):
     _, served = serve(head)
     inputs = sample_inputs(served.exportable, served.signatures[signature], 9, 4, seed=1)
@@ -63,7 +63,7 @@ embedder | {"family": "xlnet", "exit_rule": "movement"} | movement is not offere
 """
 
 
-@pytest.mark.parametrize("head, options, sentence", [x.split(" | ") for x in IMPOSSIBLE.strip().splitlines()])
+@pytest.mark.parametrize("head, options, sentence", [x.split(" | ") for x in lines(IMPOSSIBLE)])
 def test_what_no_export_can_have_is_refused(serve, head, options, sentence):
     with refused(sentence):
         serve(head, **json.loads(options))
@@ -180,7 +180,7 @@ pretrainer | albert | fill_mask sparse sentence_order masked int64
 """
 
 
-@pytest.mark.parametrize("line", [line for line in SIGNATURES.strip().splitlines() if line[0] != "#"])
+@pytest.mark.parametrize("line", [line for line in lines(SIGNATURES) if line[0] != "#"])
 def test_every_model_offers_what_it_can_answer(make_model, line):
     head, family, names = line.split(" | ")
     found = make_exportable(make_model(head, family=family), ExportOptions(24)).signatures().keys()

@@ -86,7 +86,7 @@ def signatures():
 
 
 SIGNATURES = signatures()
-STRINGS, PAIR, TOLD = map(tensors, ("text:s1", "first:s1 second:s1", "TOLD"))
+STRINGS, PAIR = map(tensors, ("text:s1", "first:s1 second:s1"))
 PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
 LABELS = [b"dull", b"fine"]
 SIZE = 6
@@ -283,6 +283,11 @@ KINDS = {
     "embed_all": "embedder of tokens",
     "fill_mask": "pretrainer", "embed_sparse": "pretrainer"
 }  # fmt: skip
+
+
+def kind_of(route):
+    """Of which kind a model is that answers it, with numbers where there are any."""
+    return KINDS.get(route.task, "embedder")
 
 
 def failure_of(answer, path):

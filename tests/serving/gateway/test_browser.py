@@ -7,7 +7,7 @@ import yaml
 
 from tests.servers import free_port
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, start
+from tests.serving.model_server.conftest import start_models
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytestmark = pytest.mark.slow("browser")
@@ -27,13 +27,11 @@ SECTIONS = {name: sections for name, (*_, sections) in MODELS.items()}
 @pytest.fixture(scope="module")
 def url(export_model, tmp_path_factory):
     """The gateway of a server with every kind of model."""
-    config = tmp_path_factory.mktemp("config") / "models.config"
     bases = {
         name: export_model(head, task, inputs="text", warm_up_lengths="").parent
         for name, (head, task, _) in MODELS.items()
     }
-    config.write_text(config_text(**bases))
-    server = start(gateway_port=free_port(), model_config_file=str(config))
+    server = start_models(tmp_path_factory.mktemp("config"), bases, gateway_port=free_port())
     url = f"http://127.0.0.1:{server.options.gateway_port}"
     wait_until_healthy(url)
     yield url

@@ -11,31 +11,25 @@ from tests.serving.gateway.conftest import failure_of, wait_until
 TEXTS = [f"text {number}" for number in range(8)]
 
 
-def classes_of(answer):
+def predicted(gateway):
+    """The names and scores of each text's classes."""
+    answer = gateway.http.post("/predict", json={"inputs": TEXTS})
     assert answer.status_code == 200, answer.text
     return tuple(tuple(sorted((one["label"], round(one["score"], 4)) for one in row)) for row in answer.json())
 
 
-def predicted(gateway):
-    return classes_of(gateway.http.post("/predict", json={"inputs": TEXTS}))
-
-
 @pytest.fixture
 def two(fake_server):
-    """two(kind): the targets of two classifiers that share a name of a class, but no score."""
-
-    def make(kind, labels=(b"dull", b"blue")):
-        (_, one), (model, other) = fake_server(kind), fake_server(kind)
-        model.labels, model.sign = list(labels), -1
-        return one.target, other.target
-
-    return make
+    """The targets of two classifiers that share a name of a class, but no score."""
+    (_, one), (model, other) = fake_server("classifier"), fake_server("classifier")
+    model.labels, model.sign = [b"dull", b"blue"], -1
+    return one.target, other.target
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_no_answer_is_of_two_models(two, front_of, gateway_to, number):
     """Under another number, or under the same one."""
-    one, other = two("classifier")
+    one, other = two
     front = front_of(one)
     gateway, found, stop = gateway_to(front.target), [], threading.Event()
 
@@ -59,7 +53,7 @@ def test_no_answer_is_of_two_models(two, front_of, gateway_to, number):
 
 
 def test_another_model_under_the_same_number_is_soon_known(two, fake_server, front_of, gateway_to):
-    one, other = two("classifier")
+    one, other = two
     front = front_of(one)
     gateway = gateway_to(front.target)
 
@@ -78,7 +72,7 @@ def test_another_model_under_the_same_number_is_soon_known(two, fake_server, fro
 
 
 def test_servers_of_unlike_versions_behind_one_name_answer_every_request(two, front_of, gateway_to):
-    one, other = map(front_of, two("classifier"), (1, 2))
+    one, other = map(front_of, two, (1, 2))
     gateway = gateway_to(f"ipv4:{one.target},{other.target}")
     assert len({predicted(gateway) for _ in range(40)}) <= 2
 
@@ -111,7 +105,7 @@ def test_a_busy_server_is_not_absent(fake_server, front_of, gateway_to, code, me
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_request_of_several_batches_is_answered_by_one_model(two, front_of, gateway_to, number):
     """Scores and names of classes, although another came between two batches, under the same number or another."""
-    one, other = two("classifier")
+    one, other = two
     front = front_of(one)
     gateway = gateway_to(front.target, max_batch_rows=1, max_in_flight=1, check_s=60.0)
     calls = front.calls.count("Predict")

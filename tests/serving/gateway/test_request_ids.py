@@ -109,5 +109,4 @@ def test_answers_tell_browsers_what_they_may_do(shared_gateway):
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
         assert headers["referrer-policy"] == "no-referrer"
         if headers["content-type"].startswith("text/html"):
-            assert "default-src 'none'" in headers["content-security-policy"]
             assert "frame-ancestors 'none'" in headers["content-security-policy"]

@@ -9,7 +9,7 @@ from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES
 from serving.gateway.routes.table import ROUTES
 from tests.refusals import table_of
-from tests.serving.gateway.conftest import KINDS, LONGEST, failure_of, timing_of
+from tests.serving.gateway.conftest import LONGEST, failure_of, kind_of, timing_of
 
 REQUESTS = [line.split(" | ", 4) for line in table_of(__file__)]
 PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for page in PAGES}
@@ -89,7 +89,7 @@ def test_every_other_method_is_refused(shared_gateway):
 
 def test_the_openapi_document_has_every_route_and_its_examples_work(shared_gateway):
     document = shared_gateway("embedder").http.get("/openapi.json").json()
-    kinds = {route.path: KINDS.get(route.task, "embedder") for route in ROUTES}
+    kinds = {route.path: kind_of(route) for route in ROUTES}
     posts = {path: methods["post"] for path, methods in document["paths"].items() if "post" in methods}
     assert set(posts) == set(kinds)
     for path, operation in posts.items():
@@ -112,7 +112,7 @@ def shape(value):
 @pytest.mark.parametrize("path", ["/fill_mask", "/embed_sparse", "/answer"])
 def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, monkeypatch, path):
     (route,) = (route for route in ROUTES if route.path == path)
-    gateway, found = shared_gateway(KINDS[route.task]), []
+    gateway, found = shared_gateway(kind_of(route)), []
     for reverses in (False, True):
         monkeypatch.setattr(gateway.model, "reverses", reverses)
         text = post(gateway, path, **route.example).text

@@ -53,15 +53,6 @@ MODERN, RELATIVE, GATED, PLAN = TABLE["parts"]
 ENCODERS = TABLE["encoders"]
 
 
-def encoders_mostly_slow(*quick):
-    """Parametrizes a test by the changes of every encoder, those that are not named being slow."""
-    named = [
-        pytest.param(changes, id=name, marks=() if name in quick else pytest.mark.slow)
-        for name, changes in ENCODERS.items()
-    ]
-    return pytest.mark.parametrize("changes", named)
-
-
 def make_keras(seed=0, **changes):
     """An encoder with no bias, scale, gate or extension at its start, where it might have no effect."""
     keras.utils.set_random_seed(seed)

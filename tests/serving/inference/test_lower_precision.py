@@ -89,18 +89,6 @@ def test_int8_block_is_stored_once():
     assert sizes(6) == sizes(2) == sorted([8 * 24, 24 * 72, 24 * 24, 24 * 40, 40 * 24])
 
 
-def without(hidden):
-    """TensorFlow's calls of ops by name, as if it had no op of this name."""
-    call = onednn.op_def_library.apply_op
-
-    def apply_op(op, **arguments):
-        if op == hidden:
-            raise RuntimeError(f"Unrecognized Op name {op}")
-        return call(op, **arguments)
-
-    return apply_op
-
-
 @pytest.mark.parametrize(
     "compute, changes, replaced, by, message",
     [
@@ -129,7 +117,15 @@ def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, repla
     ],
 )
 def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compute, name, monkeypatch):
-    monkeypatch.setattr(onednn.op_def_library, "apply_op", without(name))
+    """As if TensorFlow had no op of this name."""
+    call = onednn.op_def_library.apply_op
+
+    def apply_op(op, **arguments):
+        if op == name:
+            raise RuntimeError(f"Unrecognized Op name {op}")
+        return call(op, **arguments)
+
+    monkeypatch.setattr(onednn.op_def_library, "apply_op", apply_op)
     with refused(f"{compute} cannot run here: this TensorFlow has not the kernel {name}; .*32$"):
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute))
 

@@ -13,22 +13,24 @@ from tests.serving.inference.encoders import (
     ENCODERS,
     both,
     compiled,
-    encoders_mostly_slow,
     features,
     make_batch,
     make_keras,
     needs_avx512,
     require_near,
 )
+from tests.slow_groups import some_slow
 
-
-@encoders_mostly_slow(
+FLOAT32 = {
     *("albert", "modern", "pre, gated, no bias", "windows alone, rotary", "low rank, gated", "halting plan"),
     *("distance buckets", "plan, low rank", "all", "relative, one-directional", "relative, extended"),
-)
-def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
+}
+
+
+@pytest.mark.parametrize("name", some_slow(ENCODERS, FLOAT32))
+def test_float32_gives_the_keras_encoders_numbers(name, monkeypatch):
     """In batches and of a row alone, with the products of either kind of CPU."""
-    encoder, batch = make_keras(**changes), make_batch()
+    encoder, batch = make_keras(**ENCODERS[name]), make_batch()
     expected, mask = encoder(features(batch)), batch[3]
     for is_old in (False, True):
         monkeypatch.setattr(inference_encoder, "has_only_avx2", lambda is_old=is_old: is_old)
@@ -40,14 +42,14 @@ def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
         require_near(both(twin)(*(part[:1] for part in batch[:3])), alone, mask[:1])
 
 
-@encoders_mostly_slow("windows", "all")
-def test_one_graph_takes_all_batches(changes, monkeypatch):
+@pytest.mark.parametrize("name", some_slow(ENCODERS, ("windows", "all")))
+def test_one_graph_takes_all_batches(name, monkeypatch):
     """As an export's, which knows no sizes: batches, a row alone (whose part needs no tables), no
     rows; and long rows, attended to by parts."""
     made = []
     monkeypatch.setattr(rows.OneRow, "__init__", lambda *rest, init=rows.OneRow.__init__: made.append(1) or init(*rest))
     monkeypatch.setattr(window, "PART", 5)
-    encoder = make_keras(**changes)
+    encoder = make_keras(**ENCODERS[name])
     answer = compiled(make_encoder(encoder), [None, None], [None], [None, None])
     for lengths, length in (((9, 1, 4, 12), 12), ((7,), 9), ((5, 5), 5)):
         batch = make_batch(lengths, length)

@@ -15,14 +15,11 @@ def both(make_model, tokenizer_of, tmp_path_factory):
     def make(head="embedder", family="albert", task=None, compute="float32"):
         key = str((head, family, task, compute))
         if key not in made:
-            made[key] = _made(head, family, task, compute)
+            folder = tmp_path_factory.mktemp("lite")
+            settings = {"engine": "litert", "inputs": "text", "compute": compute}
+            version = write_export(folder, make_model(head, family=family), tokenizer_of(family), task, **settings)
+            made[key] = albert_tf.load(folder), LiteModel(version)
         return made[key]
-
-    def _made(head, family, task, compute):
-        folder = tmp_path_factory.mktemp("lite")
-        settings = {"engine": "litert", "inputs": "text", "compute": compute}
-        version = write_export(folder, make_model(head, family=family), tokenizer_of(family), task, **settings)
-        return albert_tf.load(folder), LiteModel(version)
 
     return make
 

@@ -89,55 +89,58 @@ def test_predictions_are_those_of_the_loaded_model(both, head, family, task, col
     assert_alike(outcome(lambda: loaded.encode(columns[0][:1])), outcome(lambda: lite.encode(columns[0][:1])))
 
 
-class TestVectors:
-    def test_forms(self, vectors):
-        loaded, lite = vectors
-        for texts in (WORDS, "a cat", [], iter(()), np.array([], str), np.array(WORDS), (text for text in WORDS)):
-            kept = list(texts) if not isinstance(texts, (str, list, np.ndarray)) else texts
-            assert_alike(loaded.encode(kept), lite.encode(iter(kept) if isinstance(kept, list) else kept))
-        assert_alike(loaded.encode_query("cat"), lite.encode_query("cat"))
-        assert_alike(loaded.encode_document(["cat"], normalize=False), lite.encode_document(["cat"], normalize=False))
-        assert_alike(loaded.encode("cat", prompt_name="passage"), lite.encode("cat", prompt_name="passage"))
-        assert_alike(loaded.predict(WORDS), lite.predict(WORDS))
-        assert_alike(loaded.similarity(WORDS, ["cat"]), lite.similarity(WORDS, ["cat"]))
-        assert_alike(loaded.similarity("a", "cat"), lite.similarity("a", lite.encode("cat")))
-        assert_alike(loaded.similarity([], ["a"]), lite.similarity([], ["a"]))
+def test_vectors_are_those_of_the_loaded_model_in_every_form(vectors):
+    loaded, lite = vectors
+    for texts in (WORDS, "a cat", [], iter(()), np.array([], str), np.array(WORDS), (text for text in WORDS)):
+        kept = list(texts) if not isinstance(texts, (str, list, np.ndarray)) else texts
+        assert_alike(loaded.encode(kept), lite.encode(iter(kept) if isinstance(kept, list) else kept))
+    assert_alike(loaded.encode_query("cat"), lite.encode_query("cat"))
+    assert_alike(loaded.encode_document(["cat"], normalize=False), lite.encode_document(["cat"], normalize=False))
+    assert_alike(loaded.encode("cat", prompt_name="passage"), lite.encode("cat", prompt_name="passage"))
+    assert_alike(loaded.predict(WORDS), lite.predict(WORDS))
+    assert_alike(loaded.similarity(WORDS, ["cat"]), lite.similarity(WORDS, ["cat"]))
+    assert_alike(loaded.similarity("a", "cat"), lite.similarity("a", lite.encode("cat")))
+    assert_alike(loaded.similarity([], ["a"]), lite.similarity([], ["a"]))
 
-    def test_a_column_is_read_by_position(self, vectors):
-        _, lite = vectors
-        column = Column(["the river", "a cat", "paris"], [1, 2, 0])
-        assert np.array_equal(lite.encode(column), lite.encode(list(column)))
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            *(methodcaller("encode", texts) for texts in (["a", None], ["a", float("nan")], ["a", 3], None, 3, {"a"})),
-            *(methodcaller("encode", texts) for texts in ({"a": "b"}, np.ones((2, 2)), [b"\xff"], [["a"]])),
-            *(methodcaller("encode", ["a"], prompt_name="none"), methodcaller("encode", ["a"], normalize=1)),
-            *(methodcaller("predict", ["a"], second) for second in (["b"], "b")),
-            methodcaller("similarity", np.ones((2, 3)), np.ones((2, 4))),
-        ],
-    )
-    def test_refusals_are_alike(self, vectors, call):
-        messages = [outcome(lambda: call(model)) for model in vectors]  # noqa: B023
-        assert isinstance(messages[0], str) and messages[0] == messages[1]
+def test_a_column_is_read_by_position(vectors):
+    _, lite = vectors
+    column = Column(["the river", "a cat", "paris"], [1, 2, 0])
+    assert np.array_equal(lite.encode(column), lite.encode(list(column)))
 
-    @pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 19, 40])
-    def test_texts_are_cut_alike_with_the_same_warning(self, vectors, count, caplog):
-        said = []
-        for model in vectors:
-            for call in (model.encode, model.encode_query):
-                call(["cat " * count, "a"])
-            said.append([record.getMessage() for record in caplog.records])
-            caplog.clear()
-        assert said[0] == said[1] and bool(said[0]) == (count > 16)
-        loaded, lite = vectors
-        assert_alike(loaded.encode_query("cat " * count), lite.encode_query("cat " * count))
 
-    @pytest.mark.parametrize("text", ["cat " * 10**6, "x" * 10**6, " " * 10**6 + "cat", "a中" * 10**6], ids=len)
-    def test_texts_of_millions_of_characters_are_answered_as_their_beginning(self, vectors, text):
-        for model in vectors:
-            np.testing.assert_array_equal(model.encode(text), model.encode(text.strip()[:1000]))
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(methodcaller("encode", texts) for texts in (["a", None], ["a", float("nan")], ["a", 3], None, 3, {"a"})),
+        *(methodcaller("encode", texts) for texts in ({"a": "b"}, np.ones((2, 2)), [b"\xff"], [["a"]])),
+        *(methodcaller("encode", ["a"], prompt_name="none"), methodcaller("encode", ["a"], normalize=1)),
+        *(methodcaller("predict", ["a"], second) for second in (["b"], "b")),
+        methodcaller("similarity", np.ones((2, 3)), np.ones((2, 4))),
+    ],
+)
+def test_refusals_of_vectors_are_alike(vectors, call):
+    messages = [outcome(lambda: call(model)) for model in vectors]  # noqa: B023
+    assert isinstance(messages[0], str) and messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 19, 40])
+def test_texts_are_cut_alike_with_the_same_warning(vectors, count, caplog):
+    said = []
+    for model in vectors:
+        for call in (model.encode, model.encode_query):
+            call(["cat " * count, "a"])
+        said.append([record.getMessage() for record in caplog.records])
+        caplog.clear()
+    assert said[0] == said[1] and bool(said[0]) == (count > 16)
+    loaded, lite = vectors
+    assert_alike(loaded.encode_query("cat " * count), lite.encode_query("cat " * count))
+
+
+@pytest.mark.parametrize("text", ["cat " * 10**6, "x" * 10**6, " " * 10**6 + "cat", "a中" * 10**6], ids=len)
+def test_texts_of_millions_of_characters_are_answered_as_their_beginning(vectors, text):
+    for model in vectors:
+        np.testing.assert_array_equal(model.encode(text), model.encode(text.strip()[:1000]))
 
 
 @pytest.mark.parametrize("compute", ["float32", "int8"])
@@ -226,30 +229,32 @@ def test_forks_and_imports(vectors):
     assert (run.stdout, run.stderr) == ("[] set()\n", "")
 
 
-class TestVersions:
-    def test_a_file_that_changes_under_an_open_model(self, vectors, tmp_path):
-        lite = LiteModel(shutil.copytree(vectors[1].folder, tmp_path, dirs_exist_ok=True))
-        before = lite.encode("the cat sat")
-        path = lite.folder / description.MODEL_FILE
-        os.truncate(path, 1000)
-        assert np.array_equal(lite.encode("the cat sat"), before)
-        assert lite.encode(["the", "a cat", "a cat sat on the river"]).shape == (3, 16)
-        with refused("SHA-256"):
-            LiteModel(lite.folder)
+def test_a_file_that_changes_under_an_open_model_is_met_by_the_next(vectors, tmp_path):
+    lite = LiteModel(shutil.copytree(vectors[1].folder, tmp_path, dirs_exist_ok=True))
+    before = lite.encode("the cat sat")
+    path = lite.folder / description.MODEL_FILE
+    os.truncate(path, 1000)
+    assert np.array_equal(lite.encode("the cat sat"), before)
+    assert lite.encode(["the", "a cat", "a cat sat on the river"]).shape == (3, 16)
+    with refused("SHA-256"):
+        LiteModel(lite.folder)
 
-    def test_the_newest_version_of_a_folder_is_opened(self, vectors):
-        assert LiteModel(vectors[1].folder.parent).folder == vectors[1].folder
 
-    def test_a_folder_without_a_version_is_refused(self, tmp_path):
-        for folder in (tmp_path, tmp_path / "absent"):
-            with refused(r"litert\.json"):
-                LiteModel(folder)
+def test_the_newest_version_of_a_folder_is_opened(vectors):
+    assert LiteModel(vectors[1].folder.parent).folder == vectors[1].folder
 
-    def test_numbers_that_are_not_finite_are_refused(self, vectors, monkeypatch):
-        _, lite = vectors
-        monkeypatch.setattr("serving.lite.interpreters.np.isfinite", lambda values: np.zeros(1, bool))
-        with refused("embedding holds NaN or infinity"):
-            lite.encode("a")
+
+def test_a_folder_without_a_version_is_refused(tmp_path):
+    for folder in (tmp_path, tmp_path / "absent"):
+        with refused(r"litert\.json"):
+            LiteModel(folder)
+
+
+def test_numbers_that_are_not_finite_are_refused(vectors, monkeypatch):
+    _, lite = vectors
+    monkeypatch.setattr("serving.lite.interpreters.np.isfinite", lambda values: np.zeros(1, bool))
+    with refused("embedding holds NaN or infinity"):
+        lite.encode("a")
 
 
 def test_lines_that_judge_a_model_are_of_its_vocabularys_words(tokenizer):

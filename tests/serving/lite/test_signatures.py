@@ -11,6 +11,7 @@ from serving.lite.rows import Framer as LiteFramer
 from serving.lite.signatures import signatures_of
 from tests.refusals import refused
 from tests.serving.conftest import LABELLED, LABELS, assert_close, example
+from tests.slow_groups import some_slow
 from tfrecords.reading.framing import Framer
 
 TEXTS = [b"the cat sat", b"", "a \u00e9 film, \u200d 2000 [UNK] the".encode(), b"the river runs in paris " * 12]
@@ -46,13 +47,7 @@ BY_TEXT = [case for case in CASES if case != "pairs"]
 BY_IDS = ("classes", "words", "choices")
 
 
-def some_slow(cases, quick):
-    """Cases, of which those that are not among `quick` are slow; each is one or begins with one."""
-    slow = {case: [] if case in quick else [pytest.mark.slow("litert")] for case in CASES}
-    return [pytest.param(*case, marks=slow[case[0]]) for case in cases]
-
-
-SIGNATURES = some_slow([(case, name) for case in CASES for name in CASES[case][2].split()], BY_TEXT)
+SIGNATURES = some_slow([(case, name) for case in CASES for name in CASES[case][2].split()], BY_TEXT, "litert")
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +120,7 @@ def test_a_signature_answers_as_that_of_the_saved_model(lite, serve, request, ca
 OF_IDS = ("classes", "pairs", "vectors", "words", "tags", "spans", "joint", "choices")
 
 
-@pytest.mark.parametrize("case", some_slow([(case,) for case in OF_IDS], BY_IDS))
+@pytest.mark.parametrize("case", some_slow(OF_IDS, BY_IDS, "litert"))
 def test_an_export_of_ids_answers_as_that_of_the_saved_model(lite, serve, request, case):
     head, task, _ = CASES[case]
     ours = lite(case, "ids")

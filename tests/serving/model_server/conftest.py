@@ -86,6 +86,13 @@ def start(**options):
     return RunningServer(dataclasses.replace(ServerOptions(), **{**defaults, **options}))
 
 
+def start_models(folder, models, **options):
+    """Starts a server of models by name and base path, whose config file is written into `folder`."""
+    file = folder / "models.config"
+    file.write_text(config_of(models))
+    return start(model_config_file=str(file), **options)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_collection_at_every_unload():
     """A closing model collects garbage: in a process full of other tests' objects that takes a second a server.
@@ -118,9 +125,7 @@ def held(made_once):
 @pytest.fixture(scope="session")
 def server(half_plus_two, zoo, tmp_path_factory):
     """The server of the contract of requests: half_plus_two as `default`, and the zoo. Nothing may change it."""
-    file = tmp_path_factory.mktemp("server") / "models.config"
-    file.write_text(config_text(default=half_plus_two, zoo=zoo))
-    running = start(model_config_file=str(file))
+    running = start_models(tmp_path_factory.mktemp("server"), {"default": half_plus_two, "zoo": zoo})
     yield running
     running.stop()
 
@@ -161,14 +166,6 @@ def predict_request(model="default", signature="", **inputs):
         proto = value if isinstance(value, tensor_pb2.TensorProto) else tf.make_tensor_proto(value)
         result.inputs[name].CopyFrom(proto)
     return result
-
-
-def post(rest_port, path, body):
-    """The status and the body of the answer."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", rest_port, timeout=60)) as connection:
-        connection.request("POST", path, body)
-        response = connection.getresponse()
-        return response.status, response.read()
 
 
 class Process:

@@ -15,7 +15,8 @@ from serving.model_server import telemetry
 from tests.conftest import functions_run
 from tests.serving.conftest import LABELS, assert_close
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, free_port, start
+from tests.serving.model_server.conftest import free_port, start_models
+from tests.slow_groups import some_slow
 
 TEXTS = ["the film is dull", "fine", "", "a fine river runs in paris the capital of france", "who sat in the cat"]
 OTHERS = ["what is it", "", "a mat", "paris " * 9, "who"]
@@ -23,6 +24,7 @@ OTHERS = ["what is it", "", "a mat", "paris " * 9, "who"]
 
 # A server of each: the second one's exports are in every contract of functions, and saved and served in the slow group.
 TOGETHER = (("ids", "int8"), ("regressor", "spans", "pretrainer"))
+QUICK = TOGETHER[0], "exports"
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +40,9 @@ def server_of(exported, tmp_path_factory):
                 "max_enqueued_batches { value: 100 } pad_variable_length_inputs: true allowed_batch_sizes: 4\n"
                 "allowed_batch_sizes: 8\n"
             )
-            (folder / "models").write_text(config_text(**{name: exported(name).parent for name in names}))
-            running = start(
-                model_config_file=str(folder / "models"), gateway_port=free_port(), enable_batching=True,
-                batching_parameters_file=str(folder / "batching")
-            )  # fmt: skip
+            models = {name: exported(name).parent for name in names}
+            batching = {"enable_batching": True, "batching_parameters_file": str(folder / "batching")}
+            running = start_models(folder, models, gateway_port=free_port(), **batching)
             stack.callback(running.stop)
             url = f"http://127.0.0.1:{running.options.gateway_port}"
             wait_until_healthy(url)
@@ -50,22 +50,6 @@ def server_of(exported, tmp_path_factory):
             return running
 
         yield lambda name: served(next(names for names in TOGETHER if name in names))
-
-
-def of_exports(*cases):
-    """Cases that begin with the name of an export."""
-    return [pytest.param(*case, marks=[pytest.mark.slow("exports")] * (case[0] not in TOGETHER[0])) for case in cases]
-
-
-@pytest.fixture
-def by_functions(functions_of):
-    """by_functions(name, signature, inputs): what the export's functions, run eagerly, give to the same inputs."""
-
-    def ask(name, signature, inputs):
-        with functions_run(eagerly=True):
-            return functions_of(name)(signature, **inputs)
-
-    return ask
 
 
 def by_length(*names):
@@ -86,17 +70,20 @@ def contexts():
 # More than 5 s for the first: it waits for the server, which loads and warms up its models.
 @pytest.mark.parametrize(
     "model, signature, requests",
-    of_exports(
-        ("ids", "early_exit", by_length("input_ids", "lengths", "threshold")),
-        ("ids", "masked", by_length("input_ids", "input_mask", "segment_ids")),
-        # Without padding, in 8 bits.
-        ("int8", "ids", by_length("input_ids", "lengths")),
-        ("int8", "serving_default", [{"text": [text]} for text in TEXTS + OTHERS]),
-        ("spans", "serving_default", contexts()),
-        ("pretrainer", "fill_mask", [{"text": [f"{text} [MASK]" * count]} for text in TEXTS for count in (0, 1, 2)]),
+    some_slow(
+        [
+            ("ids", "early_exit", by_length("input_ids", "lengths", "threshold")),
+            ("ids", "masked", by_length("input_ids", "input_mask", "segment_ids")),
+            # Without padding, in 8 bits.
+            ("int8", "ids", by_length("input_ids", "lengths")),
+            ("int8", "serving_default", [{"text": [text]} for text in TEXTS + OTHERS]),
+            ("spans", "serving_default", contexts()),
+            ("pretrainer", "fill_mask", [{"text": [f"{one} [MASK]" * count]} for one in TEXTS for count in (0, 1, 2)]),
+        ],
+        *QUICK,
     ),
 )
-def test_requests_of_mixed_lengths_answer_in_a_batch_as_alone(server_of, by_functions, model, signature, requests):
+def test_requests_of_mixed_lengths_answer_in_a_batch_as_alone(server_of, functions_of, model, signature, requests):
     with Client(server_of(model).address, model, signature=signature) as client, ThreadPoolExecutor(8) as pool:
         alone = [client.predict(request) for request in requests]
         together = list(pool.map(client.predict, requests))
@@ -105,8 +92,9 @@ def test_requests_of_mixed_lengths_answer_in_a_batch_as_alone(server_of, by_func
         assert_close(other, one)
     # The products of 8 bits run in graphs alone.
     if model != "int8":
-        for request, one in zip(requests[::4], alone[::4]):
-            assert_close(one, by_functions(model, signature, request))
+        with functions_run(eagerly=True):
+            for request, one in zip(requests[::4], alone[::4]):
+                assert_close(one, functions_of(model)(signature, **request))
     if model == "spans":
         assert sum(bool(answer["answer"][0]) for answer in alone) == 8
     if signature == "early_exit":
@@ -136,11 +124,14 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server_of):
 
 @pytest.mark.parametrize(
     "model, can",
-    of_exports(
-        ("int8", ["classify", "tokenize"]),
-        ("pretrainer", ["embed", "embed_sparse", "fill_mask", "tokenize"]),
-        ("regressor", ["classify", "rerank", "tokenize"]),
-        ("spans", ["answer", "tokenize"]),
+    some_slow(
+        [
+            ("int8", ["classify", "tokenize"]),
+            ("pretrainer", ["embed", "embed_sparse", "fill_mask", "tokenize"]),
+            ("regressor", ["classify", "rerank", "tokenize"]),
+            ("spans", ["answer", "tokenize"]),
+        ],
+        *QUICK,
     ),
 )
 def test_the_gateway_shows_pieces_and_what_there_is(server_of, model, can):

@@ -6,6 +6,7 @@ import os
 import signal
 
 import grpc
+import httpx
 import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
@@ -19,7 +20,6 @@ from tests.serving.model_server.conftest import (
     LISTENING,
     config_text,
     is_refused,
-    post,
     predict_request,
     sockets,
     wait_until,
@@ -52,7 +52,9 @@ class Victim:
             return error.code().name, error.details()
 
     def post(self, body):
-        return post(self.rest_port, "/v1/models/zoo:predict", body)
+        url = f"http://127.0.0.1:{self.rest_port}/v1/models/zoo:predict"
+        answer = httpx.post(url, content=body, timeout=60, verify=False)
+        return answer.status_code, answer.text
 
 
 @pytest.fixture(scope="module")

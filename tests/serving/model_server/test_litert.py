@@ -1,6 +1,5 @@
 """Versions that hold model.tflite, as our export writes them."""
 
-import json
 import shutil
 import threading
 import time
@@ -13,10 +12,10 @@ from serving.lite import LiteModel
 from serving.model_server import core
 from serving.model_server.status import StatusError
 from serving.wire.tensors import to_numpy
-from tests.servers import free_port
+from tests.servers import free_port, post
 from tests.serving.conftest import LABELLED, LABELS
 from tests.serving.gateway.conftest import wait_until_healthy
-from tests.serving.model_server.conftest import config_text, post, predict_request, start, status_of, wait_until
+from tests.serving.model_server.conftest import predict_request, start, start_models, status_of, wait_until
 
 
 def test_a_version_with_both_kinds_is_a_saved_model_unless_told_otherwise(start_server, tmp_path, half_plus_two):
@@ -33,9 +32,7 @@ def lite(lite_version, tmp_path_factory):
     """A server of a LiteRT version of texts, `default`, and one of ids, `ids`."""
     kinds = {"default": "text", "ids": "ids"}
     folders = {name: lite_version("classifier", LABELLED, kind).parent for name, kind in kinds.items()}
-    file = tmp_path_factory.mktemp("lite") / "models.config"
-    file.write_text(config_text(**folders))
-    running = start(model_config_file=str(file))
+    running = start_models(tmp_path_factory.mktemp("lite"), folders)
     yield running
     running.stop()
 
@@ -114,7 +111,8 @@ def test_a_version_that_is_copied_slowly_comes_when_it_is_whole(start_server, li
 def test_ten_clients_are_answered_while_versions_change_and_their_folders_go(start_server, lite_version, tmp_path):
     base, texts = tmp_path / "m", [b"the cat sat", b"paris " * 30, b"a"]
     versions = [lite_version(head, {}) for head in ("embedder", "cls embedder")]
-    expected = [vectors_of(LiteModel(version), texts) for version in versions]
+    models = map(LiteModel, versions)
+    expected = [[model.encode(text.decode(), normalize=False).tobytes() for text in texts] for model in models]
     shutil.copytree(versions[0], base / "1")
     running = start_server(model_base_path=base)
     stopped, seen, wrong = threading.Event(), set(), []
@@ -148,18 +146,14 @@ def test_ten_clients_are_answered_while_versions_change_and_their_folders_go(sta
     assert not wrong
 
 
-def vectors_of(model, texts):
-    return [model.encode(text.decode(), normalize=False).tobytes() for text in texts]
-
-
 def test_the_gateway_knows_the_tasks_of_a_lite_version(start_server, lite_version):
     port = free_port()
     start_server(model_base_path=lite_version("pretrainer", {}).parent, gateway_port=port)
-    wait_until_healthy(f"http://127.0.0.1:{port}")
-    _, body = post(port, "/pipeline/fill-mask", json.dumps({"inputs": "the [MASK] sat"}))
-    assert not any("[MASK]" in answer["sequence"] for answer in json.loads(body))
-    status, body = post(port, "/v1/embeddings", json.dumps({"input": ["the cat", "paris"]}))
-    assert (status, len(json.loads(body)["data"])) == (200, 2)
+    url = f"http://127.0.0.1:{port}"
+    wait_until_healthy(url)
+    answers = post(f"{url}/pipeline/fill-mask", {"inputs": "the [MASK] sat"})
+    assert not any("[MASK]" in answer["sequence"] for answer in answers)
+    assert len(post(f"{url}/v1/embeddings", {"input": ["the cat", "paris"]})["data"]) == 2
 
 
 def test_a_saved_model_without_tensorflow_is_one_clear_line(half_plus_two, monkeypatch):

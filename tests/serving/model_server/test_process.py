@@ -21,9 +21,7 @@ from tests.serving.model_server.conftest import is_refused, predict_request, sta
 
 @pytest.fixture
 def taken_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         yield taken.getsockname()[1]
 
 
@@ -113,9 +111,8 @@ def test_sigint_while_waiting_for_a_model(launch, tmp_path):
 
 
 @pytest.fixture
-def failed_start(capfd):
+def failed_start(capfd, handlers):
     """Runs the command in this process, where TensorFlow is imported already; gives what it prints."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     interval = sys.getswitchinterval()
 
     def start(*arguments):
@@ -124,8 +121,6 @@ def failed_start(capfd):
 
     yield start
     sys.setswitchinterval(interval)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def test_model_that_does_not_load(failed_start, tmp_path):

@@ -11,15 +11,18 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from serving.score import job, models, rows
+from serving.score.__main__ import ScoringSettings, main
 from serving.score.models import ModelSource
 from serving.score.worker import ScoringWorker
 from serving.wire import protos
 from tests.conftest import ROOT
 from tests.refusals import refused
-from tests.serving.gateway.conftest import LABELS, LONGEST, logits
+from tests.serving.gateway.conftest import LABELS, LONGEST, cut_left, logits, vector
 from tests.serving.score.conftest import Echo, read_lines, read_rows
+from tfrecords.base import files
 from tfrecords.base.parts import Parts
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
@@ -228,6 +231,49 @@ def test_pairs_by_the_names_of_their_fields(source_of, score_text):
     _, found = score_text("\n".join(map(json.dumps, pairs)), source_of("cross-encoder"), **options)
     labels = [LABELS[int(logits([one["q"].encode(), one["d"].encode()]).argmax())].decode() for one in pairs]
     assert [row["label"] for row in found] == labels
+
+
+LONG = "z a b c d e f g h i j k l m n o"
+
+
+@pytest.fixture
+def command(source_of, tmp_path):
+    """command(kind, **flags): what the command does with two lines."""
+
+    def run(kind, **flags):
+        (tmp_path / "in.txt").write_text(f"{LONG}\na\n")
+        where = {"input": str(tmp_path / "in.txt"), "output_dir": str(tmp_path / "out"), "model": "default"}
+        main(ScoringSettings(**where, target=source_of(kind).target, **flags))
+
+    return run
+
+
+def test_scoring_asks_for_options(command, tmp_path):
+    command("prompted embedder", prompt_name="query", truncate_left=True)
+    expected = [vector(cut_left(f"query: {LONG}".encode())), vector(b"query: a")]
+    found = [row["embedding"] for row in read_lines(tmp_path / "out" / "in.jsonl")]
+    assert_allclose(found, expected, rtol=1e-6)
+    manifest = files.read_json(tmp_path / "out" / "manifest.json")
+    assert manifest["truncated_rows"] == 1 and manifest["job"]["options"]["prompt_name"] == "query"
+    # By others it is another job.
+    with refused("its options was another"):
+        command("prompted embedder", prompt_name="passage", truncate_left=True)
+
+
+@pytest.mark.parametrize(
+    "kind, flags, message",
+    [
+        ("embedder", {"prompt_name": "query"}, "--prompt_name: the model has no signature 'with_options'"),
+        ("optional classifier", {"prompt_name": "query"}, "--prompt_name is not known to the model; it takes text"),
+        (
+            "embedder", {"truncate_left": True, "signature": "tokenize"},
+            "--truncate_left are for the signature serving_default"
+        )
+    ]
+)  # fmt: skip
+def test_scoring_names_options_that_cannot_be(command, kind, flags, message):
+    with refused(message):
+        command(kind, **flags)
 
 
 def test_killed_three_times_it_writes_the_same_bytes(fake_server, tmp_path):
