@@ -164,7 +164,7 @@ def test_class_weights_are_those_of_the_labels_classes_and_1_where_missing():
     one.fit(features, NUMBERS, class_weight={1: 5.0}, verbose=0)
 
 
-# Losses on pairs: values and gradients of sentence-transformers 6.2. (In parts: test_parts.py.)
+# Losses on pairs: values and gradients of sentence-transformers 6.2. (In parts: test_steps.py.)
 RANDOM = np.random.default_rng(0)
 # Of each row's anchor, positive and two negatives.
 VECTORS = RANDOM.normal(size=(6, 4, 8)).astype("float32")
