@@ -27,9 +27,6 @@ BERT = json.loads("""{
     "intermediate_size": 1536, "hidden_act": "gelu", "max_position_embeddings": 512, "type_vocab_size": 2,
     "initializer_range": 0.02
 }""")
-HUGGINGFACE = {"transformers_version": "4.8.2", "pad_token_id": 0, "architectures": ["BertModel"], "_name_or_path": "x"}
-
-
 ROBERTA = json.loads("""{
     "vocab_size": 50265, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
     "intermediate_size": 1536, "hidden_act": "gelu", "max_position_embeddings": 514, "type_vocab_size": 1,
@@ -48,8 +45,9 @@ BASE_CLASS = json.loads("""{
     "bad_words_ids": null, "num_return_sequences": 1, "output_scores": false, "return_dict_in_generate": false,
     "forced_bos_token_id": null, "forced_eos_token_id": null, "remove_invalid_values": false,
     "exponential_decay_length_penalty": null, "suppress_tokens": null, "begin_suppress_tokens": null,
-    "architectures": ["BertModel"], "finetuning_task": null, "id2label": {"0": "LABEL_0"},
-    "label2id": {"LABEL_0": 0}, "tokenizer_class": null, "bos_token_id": null, "pad_token_id": 0,
+    "architectures": ["BertModel"], "model_type": "bert", "_name_or_path": "x", "finetuning_task": null,
+    "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0},
+    "tokenizer_class": null, "bos_token_id": null, "pad_token_id": 0,
     "eos_token_id": null, "sep_token_id": null, "decoder_start_token_id": null, "task_specific_params": null,
     "problem_type": null, "transformers_version": "4.40.0", "use_cache": true, "_attn_implementation_autoset": true,
     "position_embedding_type": "absolute", "classifier_dropout": null,
@@ -71,7 +69,6 @@ def without(values, lost):
     [
         (GOOGLE, dict(vars(AlbertConfig.named("albert_small_zh_google")))),
         (BERT, dict(sharing="none", embedding_size=384, is_projected=False, hidden_act="gelu")),
-        (BERT | HUGGINGFACE | {"model_type": "bert"}, dict(sharing="none", hidden_act="gelu_erf")),
         (
             GOOGLE | {"model_type": "albert", "hidden_act": "gelu_new"},
             dict(sharing="all", hidden_act="gelu", always_project=False),
@@ -84,7 +81,10 @@ def without(values, lost):
         (ROBERTA | {"pad_token_id": 0, "model_type": "xlm-roberta"}, dict(position_offset=1)),
         (BRIGHTMART, dict(sharing="all", factorization="word")),
         # Every key of transformers' base class is known.
-        (BERT | BASE_CLASS, dict(vars(AlbertConfig.from_dict(BERT | {"transformers_version": "4.40.0"})))),
+        (
+            BERT | BASE_CLASS,
+            vars(AlbertConfig.from_dict(BERT | {"model_type": "bert"})) | dict(sharing="none", hidden_act="gelu_erf"),
+        ),
         (XLNET | {"n_token": 30, "d_head": 4, "untie_r": True}, dict(hidden_act="gelu", embedding_size=16)),
         (XLNET | {"vocab_size": 30, "model_type": "xlnet"}, dict(hidden_act="gelu_erf")),
         (AlbertConfig.named("xlnet_base").to_dict(), dict(hidden_act="gelu", type_vocab_size=4)),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, XlnetPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, XlnetPretrainer
 from albert_tf.base.layers import dropout, site_seed
 from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import (
@@ -17,10 +17,8 @@ from tests.albert_tf.depth_cases import (
     FEATURES,
     LENGTH,
     MODERN,
-    RELATIVE,
     TOKENS,
     alike,
-    encoder_of,
     inputs,
     small,
     weights_like,
@@ -111,21 +109,17 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 SOLVED = EQUILIBRIA["implicit"] | {"equilibrium_max_steps": 2}
 FILES = {
     "everything": lambda: alike(small(**EVERYTHING, **DROPOUT), walk="recompute", seed=4),
-    "memory": lambda: alike(small(**CONFIGS["memory"], **DROPOUT)),
     "equilibrium": lambda: alike(small(**SOLVED, **DROPOUT)),
-    "random depth": lambda: AlbertClassifier(encoder_of("random depth", "loop", 0.1), 2),
-    "exits": lambda: AlbertTokenClassifier(small(**DROPOUT), 4, early_exit=True),
-    "xlnet": lambda: XlnetPretrainer(AlbertEncoder(small(**RELATIVE, **DROPOUT), pooler=False)),
+    "exits": lambda: AlbertTokenClassifier(small(**CONFIGS["random depth"], **DROPOUT), 4, early_exit=True),
+    "xlnet": lambda: XlnetPretrainer(AlbertEncoder(small(**CONFIGS["memory"], **DROPOUT), pooler=False)),
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("memory", "random depth"))) for kind in FILES]
-)
+@pytest.mark.parametrize("kind", FILES)
 def test_a_file_holds_a_model_and_where_its_randomness_stands(kind, tmp_path):
     model, features = FILES[kind](), inputs(kind)
-    wanted = TOKENS if isinstance(model, (AlbertClassifier, AlbertTokenClassifier)) else features
-    features = {name: features[name] for name in wanted}
+    if kind == "exits":
+        features = TOKENS
     model(features, training=True)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.extensions.equilibrium import Solver, phantom, solve
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.depth_cases import FEATURES as ROWS
-from tests.albert_tf.depth_cases import rows_of, small, trained
+from tests.albert_tf.depth_cases import FEATURES, TEXTS, rows_of, small, trained
 from tests.albert_tf.tiny import table
 from tests.refusals import refused
 
@@ -24,8 +23,6 @@ SOLVED = PLAIN.replace(
     equilibrium_solver="anderson", equilibrium_tolerance=1e-4, equilibrium_max_steps=80, gate_init=1.0
 )
 STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4}
-IDS = np.random.default_rng(0).integers(5, 40, (3, 9)).astype("int32")
-FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [5], [7]])).astype("int32")}
 
 
 def twin(source, config, **kwargs):
@@ -57,7 +54,7 @@ def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
     config = PLAIN.replace(**json.loads(plan))
     source = AlbertEncoder(config)
     other = twin(source, config.replace(**STEPS | {"equilibrium_phantom_steps": int(kept)}))
-    ours, theirs = source(FEATURES), other(FEATURES)
+    ours, theirs = source(TEXTS), other(TEXTS)
     for name in ("sequence_output", "pooled_output"):
         assert_allclose(theirs[name], ours[name], atol=1e-6)
     assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4] and np.isfinite(theirs["residual"]).all()
@@ -65,19 +62,20 @@ def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
 
 def test_it_is_where_many_steps_lead(plain):
     encoder = twin(plain, SOLVED)
-    outputs = encoder(FEATURES)
-    many = twin(plain, SOLVED.replace(**STEPS | {"equilibrium_max_steps": 100}))(FEATURES)
-    tokens = FEATURES["input_mask"] > 0
+    outputs = encoder(TEXTS)
+    many = twin(plain, SOLVED.replace(**STEPS | {"equilibrium_max_steps": 100}))(TEXTS)
+    tokens = TEXTS["input_mask"] > 0
     assert_allclose(outputs["sequence_output"][tokens], many["sequence_output"][tokens], atol=1e-2)
     assert (np.asarray(outputs["residual"]) < 1e-4).all() and (np.asarray(outputs["steps"]) < 80).all()
     # And knows its input.
     assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
     # A text has the same answer alone, and beside others in a packed row.
-    alone = encoder({"input_ids": IDS[1:2, :5]})
-    assert_allclose(outputs["sequence_output"][1, :5], alone["sequence_output"][0], atol=1e-3)
-    assert abs(np.asarray(outputs["steps"])[1] - np.asarray(alone["steps"])[0]) <= 1
+    ids = TEXTS["input_ids"]
+    alone = encoder({"input_ids": ids[2:, :5]})
+    assert_allclose(outputs["sequence_output"][2, :5], alone["sequence_output"][0], atol=1e-3)
+    assert abs(np.asarray(outputs["steps"])[2] - np.asarray(alone["steps"])[0]) <= 1
     packed = encoder({
-        "input_ids": np.concatenate([IDS[1:2, :5], IDS[2:, :4]], axis=1),
+        "input_ids": np.concatenate([ids[2:, :5], ids[1:2, :4]], axis=1),
         "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32")
     })  # fmt: skip
     assert_allclose(packed["sequence_output"][0, :5], alone["sequence_output"][0], atol=5e-3)
@@ -88,7 +86,7 @@ def test_implicit_gradients_are_those_of_many_steps(plain):
     implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
     many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 80}
     found, expected = (
-        trained(twin(plain, config), FEATURES, lambda model, features, outputs: ops.mean(outputs["pooled_output"] ** 3))
+        trained(twin(plain, config), TEXTS, lambda model, features, outputs: ops.mean(outputs["pooled_output"] ** 3))
         for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=80))
     )
     # Gradients, by the names of the weights.
@@ -99,7 +97,7 @@ def test_implicit_gradients_are_those_of_many_steps(plain):
 def test_dropout_is_one_mask_for_all_steps():
     config = SOLVED.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2, equilibrium_tolerance=1e-3)
     encoder = AlbertEncoder(config, seed=1)
-    one, other = encoder(FEATURES, training=True), encoder(FEATURES, training=True)
+    one, other = encoder(TEXTS, training=True), encoder(TEXTS, training=True)
     # It converges, as it would not with new masks at every step; the next call has others.
     assert (np.asarray(one["residual"]) < 1e-3).all()
     assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
@@ -108,13 +106,13 @@ def test_dropout_is_one_mask_for_all_steps():
 def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
     """And there are no states on the way."""
     model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
-    outputs = model.encoder(FEATURES)
+    outputs = model.encoder(TEXTS)
     assert (np.asarray(outputs["residual"]) > 1e-4).all() and np.asarray(outputs["steps"]).tolist() == [1, 1, 1]
     assert "hidden_states" not in outputs
     with refused("has no hidden states"):
-        model.encoder(FEATURES, output_hidden_states=True)
+        model.encoder(TEXTS, output_hidden_states=True)
     model.compile()
-    results = model.evaluate(ROWS, verbose=0, return_dict=True)
+    results = model.evaluate(FEATURES, verbose=0, return_dict=True)
     assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
     assert results["equilibrium_residual"] > 1e-4
 

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 import albert_tf
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor, AlbertTokenClassifier
 from albert_tf.base.layers import gather_positions, rows_at
-from tests.albert_tf.tiny import LENGTH, ROWS, assert_alike, assert_same_weights, batch, small, table
+from tests.albert_tf.tiny import LENGTH, ROWS, assert_alike, assert_same_weights, batch, labels, small, table
 from tests.refusals import refused
 
 CONFIG = small(num_hidden_layers=1, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -154,12 +154,7 @@ def test_a_head_in_a_functional_model_trains_the_blocks(walk, key):
 
 
 LABELS = np.arange(ROWS) % 2
-SPANS = PAIR | {name: np.full(ROWS, 3, "int32") for name in ("start_positions", "end_positions")}
-TAUGHT = WORDS | {
-    "masked_lm_ids": np.full((ROWS, 2), 7, "int32"),
-    "masked_lm_weights": np.ones((ROWS, 2), "float32"),
-    "next_sentence_labels": np.zeros((ROWS, 1), "int32"),
-}
+SPANS, TAUGHT = PAIR | labels("spans")[0], WORDS | labels("pretrainer")[0]
 PLACED = PLAIN | {"position_ids": np.tile(np.arange(LENGTH, dtype="int32"), (ROWS, 1))}
 
 
@@ -238,14 +233,14 @@ def test_graphs_without_errors_give_nan_and_never_another_row(value):
 def test_labels_that_are_no_class_are_named(value):
     model = AlbertTokenClassifier(CONFIG, 3)
     model.compile(run_eagerly=True)
-    labels, weights = np.zeros((ROWS, LENGTH), type(value)), np.ones((ROWS, LENGTH))
-    labels[1, 7] = value
+    classes, weights = np.zeros((ROWS, LENGTH), type(value)), np.ones((ROWS, LENGTH))
+    classes[1, 7] = value
     with refused(
         r"^labels: 0\.5 is no class" if value == 0.5 else rf"^labels: {value} at \[1, 7\] is not from 0 to 2$"
     ):
-        model.fit(PLAIN, labels, verbose=0)
+        model.fit(PLAIN, classes, verbose=0)
     weights[1, 7] = 0
-    model._check_data(PLAIN, labels, weights)
+    model._check_data(PLAIN, classes, weights)
 
 
 RAGGED = tf.ragged.constant([[5, 6], [7], [8, 9, 10], [11]], dtype=tf.int32)
@@ -279,19 +274,19 @@ def test_every_model_says_in_a_line_what_it_cannot_read(name):
     model = MODELS[name]()
     model.compile("sgd", None if getattr(model, "has_own_loss", False) else "mse", run_eagerly=True)
     # What is not read is the same of all models with an encoder: of most, the first case is enough.
-    for features, labels, message in UNREADABLE[: None if name.startswith(("enc", "classifier")) else 1]:
+    for features, answers, message in UNREADABLE[: None if name.startswith(("enc", "classifier")) else 1]:
         for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
             with refused(f"^{message}"):
-                run(features, labels)
+                run(features, answers)
     for features in (RAGGED, [IDS, IDS], WORDED, "a good film"):
         for run in (model.predict, model.predict_on_batch):
             with refused("not read"):
                 run(features)
     with refused("texts are not read"):
         model(["a good film"])
-    for features, labels in ((RAGGED, LABELS), (IDS, WORDED), (WORDED, LABELS)):
+    for features, answers in ((RAGGED, LABELS), (IDS, WORDED), (WORDED, LABELS)):
         with refused("not read"):
-            model.fit(tf.data.Dataset.from_tensor_slices((features, labels)).batch(2))
+            model.fit(tf.data.Dataset.from_tensor_slices((features, answers)).batch(2))
 
 
 def test_hdf5_files_are_refused_before_anything_is_written(tmp_path):

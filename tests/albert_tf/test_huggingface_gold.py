@@ -25,7 +25,6 @@ KINDS = {
     name: AlbertClassifier if name.endswith("classifier") else AlbertPretrainer
     for name in ("albert_groups2", "bert", *make.COMMITTED)
 }
-WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
 
 def check(folder):
@@ -151,9 +150,9 @@ def test_old_names_tied_copies_counters_and_poolers_are_taken(case, tmp_path):
     assert any(old(name) != name for name in tensors)
     pooler = {"roberta.pooler.dense.weight": np.eye(16, dtype="f4"), "roberta.pooler.dense.bias": np.zeros(16, "f4")}
     more = {
-        "bert": {"cls.predictions.decoder.weight": tensors.get(WORDS["bert"])},
+        "bert": {"cls.predictions.decoder.weight": tensors.get("bert.embeddings.word_embeddings.weight")},
         "roberta": {
-            "lm_head.decoder.weight": tensors.get(WORDS["roberta"]),
+            "lm_head.decoder.weight": tensors.get("roberta.embeddings.word_embeddings.weight"),
             "lm_head.decoder.bias": tensors.get("lm_head.bias"),
             "roberta.embeddings.position_ids": np.arange(14)[None],
         },

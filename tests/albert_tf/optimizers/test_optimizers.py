@@ -84,7 +84,10 @@ def test_schedule_refuses_a_warmup_outside_the_training(warmup):
         WarmupPolynomialDecay(1.0, num_train_steps=10, num_warmup_steps=warmup)
 
 
-@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+each = pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+
+
+@each
 def test_optimizer_survives_serialisation(name):
     optimizer = create_optimizer(name, 0.1, 100, 10, weight_decay=0.2, exclude_from_weight_decay=["x"])
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
@@ -93,7 +96,7 @@ def test_optimizer_survives_serialisation(name):
     assert copy.weight_decay == 0.2 and copy.global_clipnorm == 1.0
 
 
-@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+@each
 def test_keras_value_for_no_weight_decay_decays_nothing(name):
     kernel = keras.Variable(np.eye(2, dtype="float32"), name="kernel")
     create_optimizer(name, 0.1, 100, 0, weight_decay=None).apply([keras.ops.zeros((2, 2))], [kernel])
