@@ -38,7 +38,7 @@ def test_metrics_and_losses_of_ones_own_replace_the_defaults():
     assert set(model.test_on_batch(batch(), np.zeros((ROWS, CLASSES)), return_dict=True)) == {"loss"}
 
 
-def test_quantization_by_keras_is_refused():
+def test_quantization_and_export_by_keras_are_refused(tmp_path):
     model, message = AlbertClassifier(CONFIG, CLASSES), r"use `python -m serving\.export --compute=int8`"
     for quantize in (
         lambda: model.quantize("int8", filters="query"),
@@ -47,11 +47,8 @@ def test_quantization_by_keras_is_refused():
     ):
         with refused(f"quantized kernels are not offered.*{message}"):
             quantize()
-
-
-def test_models_are_exported_by_serving_alone(tmp_path):
     with refused(r"python -m serving\.export"):
-        AlbertClassifier(CONFIG, CLASSES).export(tmp_path / "export")
+        model.export(tmp_path)
 
 
 def test_lora_says_what_it_cannot_do():

@@ -129,25 +129,21 @@ def waterfall():
     return task
 
 
-REFUSED = {
-    "another activation": (lambda: loading.load(bert(activation="relu")), "'relu' are not known .* softmax"),
-    "one class by softmax": (lambda: loading.load(bert(num_classes=1, activation="softmax")), "are linear, sigmoid"),
-    "a wider head": (lambda: loading.load(roberta(hidden_dim=24)), "its head has hidden_dim 24"),
-    "pairs cut otherwise": (lambda: loading.load(waterfall()), "cuts pairs by 'waterfall'"),
-    "another model of Keras": (lambda: loading.load(keras.Sequential()), "not a Sequential"),
-    "another family": (
-        lambda: loading.load(hub.DistilBertBackbone(vocabulary_size=8, **SIZES)), "DistilBertBackbone is none of"
-    ),
-    "another tokenizer": (
-        lambda: read_preprocessor(Odd(hub.BertTokenizer(vocabulary=WORDS))), "reads letters, .* otherwise than any"
-    ),
-    "no such preset": (lambda: loading.load("hf://"), "keras-hub cannot load the preset 'hf://'")
-}  # fmt: skip
+# What is loaded, and the sentence.
+REFUSED = [
+    (lambda: bert(activation="relu"), "'relu' are not known .* softmax"),
+    (lambda: bert(num_classes=1, activation="softmax"), "are linear, sigmoid"),
+    (lambda: roberta(hidden_dim=24), "its head has hidden_dim 24"),
+    (waterfall, "cuts pairs by 'waterfall'"),
+    (keras.Sequential, "not a Sequential"),
+    (lambda: hub.DistilBertBackbone(vocabulary_size=8, **SIZES), "DistilBertBackbone is none of"),
+    (lambda: "hf://", "keras-hub cannot load the preset 'hf://'"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_known_is_one_line(case):
-    call, message = REFUSED[case]
-    with refused(message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+def test_what_is_not_known_is_refused():
+    for make, message in REFUSED:
+        with refused(message):
+            loading.load(make())
+    with refused("reads letters, .* otherwise than any"):
+        read_preprocessor(Odd(hub.BertTokenizer(vocabulary=WORDS)))

@@ -26,16 +26,12 @@ def case(request):
     return folder, load_official(folder), dict(np.load(folder / "inputs.npz")), np.load(folder / "outputs.npz")
 
 
-def test_every_activation(case):
+def test_activations_log_probabilities_and_losses(case):
     _, model, features, gold = case
     outputs = model.encoder(features)
     for name in ("embedding_output", "sequence_output", "pooled_output"):
         assert_allclose(outputs[name], gold[name], atol=1e-5, rtol=0)
     assert_allclose(np.stack(outputs["hidden_states"][1:]), gold["all_layers"], atol=1e-5, rtol=0)
-
-
-def test_log_probabilities_and_losses(case):
-    _, model, features, gold = case
     logits = model(features)
     words = keras.ops.log_softmax(logits["masked_lm_logits"])
     assert_allclose(np.reshape(words, (-1, 300)), gold["mlm_log_probs"], atol=1e-5, rtol=0)

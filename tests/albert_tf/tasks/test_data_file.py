@@ -23,6 +23,7 @@ from tests.refusals import lines, parsed, refused
 ROWS = [(f"Film {number}, gut: „{number % 7}“", "xyz"[number % 3]) for number in range(60)]
 TABLE = (ROOT / "tests" / "albert_tf" / "tasks" / "data_file_refusals.txt").read_text(encoding="utf-8")
 REFUSED = [re.split(r" *\| *", line) for line in TABLE.splitlines() if not line.startswith("#")]
+new_run = partial(FinetuningSettings, output_dir="", config="x")
 GOOD = "text,label\\n" + "a,x\\nb,y\\nc,x\\nd,y\\n" * 2
 
 
@@ -150,7 +151,7 @@ def test_the_kind_of_task_is_found_in_the_labels_and_said(tmp_path, line):
 
 def test_numbers_with_a_decimal_comma_are_learned_as_they_were_meant(tmp_path):
     (tmp_path / "a.csv").write_text("text;label\na;4,5\nb;2,25\nc;3\n")
-    settings = FinetuningSettings(data_file=str(tmp_path / "a.csv"), output_dir="", config="x", dev_fraction=0)
+    settings = new_run(data_file=str(tmp_path / "a.csv"), dev_fraction=0)
     examples = create_task(settings).read("train")
     assert [(example.label, example.index) for example in examples] == [(4.5, "2"), (2.25, "3"), (3.0, "4")]
 
@@ -158,12 +159,11 @@ def test_numbers_with_a_decimal_comma_are_learned_as_they_were_meant(tmp_path):
 @pytest.mark.parametrize("task", ["", "classification", "tagging"])
 def test_a_folder_is_found_out_about_as_a_file_is(tmp_path, task):
     (tmp_path / "train.csv").write_text("Review;Sentiment\ngood film;x x\nbad film;y y\nfilm good;x x\n")
-    settings = FinetuningSettings(task=task, data_dir=str(tmp_path), output_dir="", config="x")
-    found, data_file = resolve_data(settings)
+    found, data_file = resolve_data(new_run(task=task, data_dir=str(tmp_path)))
     assert data_file is None and resolve_data(found) == (found, None)
     assert (found.task, found.text_column, found.label_column) == (task or "classification", "Review", "Sentiment")
     # What GLUE's tasks read, no flag decides; runs of before say these names.
-    glue, _ = resolve_data(FinetuningSettings(task="sst2", data_dir="x", output_dir="", config="x"))
+    glue, _ = resolve_data(new_run(task="sst2", data_dir="x"))
     assert (glue.text_column, glue.label_column) == ("text", "label")
 
 

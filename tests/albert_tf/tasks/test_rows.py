@@ -37,10 +37,11 @@ def test_padded_lengths_hold_the_row_with_little_padding(length, limit):
     assert length <= padded_length(length, limit, any_shape=True) <= min(padded, length + 1)
 
 
-def rows_of(lengths):
-    ones = [np.ones(length, np.int32) for length in lengths]
-    tokens = {"input_ids": ragged([7 * row for row in ones]), "input_mask": ragged(ones)}
-    return FeatureRows(tokens, {"label": np.arange(len(lengths), dtype=np.int32)}, pad_id=0, target="label")
+def numbered_rows(first, last, lead=()):
+    """Row n has n % 50 + 1 columns."""
+    ids = [np.full((*lead, n % 50 + 1), n, np.int32) for n in range(first, last)]
+    tokens = {"input_ids": ragged(ids), "input_mask": ragged([np.ones_like(row) for row in ids])}
+    return FeatureRows(tokens, {"label": np.arange(first, last, dtype=np.int32)}, pad_id=0, target="label")
 
 
 def test_an_epoch_has_every_row_at_most_once_and_differs_from_the_next():
@@ -68,19 +69,12 @@ def test_labels_are_as_mixed_in_bucketed_batches_as_in_random_ones():
 
 
 def test_padding_fixed_length_and_fewer_rows_than_a_batch():
-    rows = rows_of([3, 5])
-    features, labels = rows.batch([1, 0], 8)
+    rows = numbered_rows(2, 5)
+    features, labels = rows.batch([2, 0], 8)
     assert features["input_mask"].tolist() == [[1] * 5 + [0] * 3, [1] * 3 + [0] * 5]
-    assert (features["input_ids"] == 7 * features["input_mask"]).all() and labels.tolist() == [1, 0]
+    assert (features["input_ids"] == labels[:, None] * features["input_mask"]).all() and labels.tolist() == [4, 2]
     features, labels = next(iter(training_batches(rows, 8, 32, seed=0)))
-    assert features["input_ids"].shape == (2, 6) and sorted(labels) == [0, 1]
-
-
-def numbered_rows(first, last, lead=()):
-    """Row n has n % 50 + 1 columns."""
-    ids = [np.full((*lead, n % 50 + 1), n, np.int32) for n in range(first, last)]
-    tokens = {"input_ids": ragged(ids), "input_mask": ragged([np.ones_like(row) for row in ids])}
-    return FeatureRows(tokens, {"label": np.arange(first, last, dtype=np.int32)}, pad_id=0, target="label")
+    assert features["input_ids"].shape == (3, 6) and sorted(labels) == [2, 3, 4]
 
 
 def stored(rows, size, lead=()):

@@ -107,9 +107,13 @@ def test_an_ensemble_averages_over_the_models_that_proposed_a_span(seed, models,
             assert together.null_odds == pytest.approx(np.mean(odds) - best, abs=1e-5)
 
 
+def question(name, *golds):
+    return SquadExample(name, "?", "", tuple(GoldAnswer(gold, None) for gold in golds))
+
+
 @pytest.fixture
 def written(tmp_path):
-    examples = [SquadExample("1", "?", "", (GoldAnswer("a b", 0),)), SquadExample("2", "?", "", ())]
+    examples = [question("1", "a b"), question("2")]
     answers = [Answers([Candidate("a b", -1.0), Candidate("b", -2.0)], -0.5), Answers([Candidate("x", 0.0)], 3.0)]
     return examples, write_answers(tmp_path / "dev", examples, answers, threshold=1.0)
 
@@ -164,10 +168,6 @@ WRONG = r"""
 @pytest.mark.parametrize("line", lines(WRONG))
 def test_score_squad_says_what_is_wrong(scored, tmp_path, line):
     assert_refused(line.replace("TMP", str(tmp_path)), scored, score)
-
-
-def question(name, *golds):
-    return SquadExample(name, "?", "", tuple(GoldAnswer(gold, None) for gold in golds))
 
 
 NORMAL = {

@@ -37,11 +37,10 @@ def tokenizer(tmp_path_factory):
     return load_tokenizer(path)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
+def test_reads_packed_questions_with_one_context_each_paragraph(tmp_path):
     data = file_of(f'{{{QUESTION}}}, {{"id": "n", "question": "No?", "answers": [], "is_impossible": true}}').encode()
     path = tmp_path / "dev.json"
-    path.write_bytes(gzip.compress(data) if packed else data)
+    path.write_bytes(gzip.compress(data))
     first, second = read_squad(path)
     assert first == SquadExample("q", "What?", CONTEXT, (GoldAnswer("built", 13),))
     assert second.answers == () and second.context is first.context
