@@ -54,10 +54,10 @@ def in_parts(settings, tmp_path_factory):
     return settings
 
 
-def start(settings, *code, module="run_pretraining", **environment):
-    """`python -m albert_tf.MODULE` (or -c CODE) with these settings, in an environment of its own."""
+def start(settings, *code, **environment):
+    """`python -m albert_tf.run_pretraining` (or -c CODE) with these settings, in an environment of its own."""
     flags = [f"--{key}={value}" for key, value in dataclasses.asdict(settings).items() if value not in ("", None)]
-    command = [sys.executable, *(code or ("-m", f"albert_tf.{module}")), *flags]
+    command = [sys.executable, *(code or ("-m", "albert_tf.run_pretraining")), *flags]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"} | environment
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -88,11 +88,11 @@ def free_ports(count):
     return ports
 
 
-def start_workers(settings, **environment):
+def start_workers(settings):
     workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
     clusters = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}} for index in (0, 1)]
     settings = dataclasses.replace(settings, strategy="multi_worker")
-    return [start(settings, TF_CONFIG=json.dumps(cluster), **environment) for cluster in clusters]
+    return [start(settings, TF_CONFIG=json.dumps(cluster)) for cluster in clusters]
 
 
 @pytest.mark.slow

@@ -20,9 +20,9 @@ def manifest(length, predictions):
     return {"max_seq_length": length, "max_predictions_per_seq": predictions}
 
 
-def advice(settings, monkeypatch, gigabytes, batch=4096, length=512, **changes):
+def advice(settings, monkeypatch, gigabytes, **changes):
     monkeypatch.setattr(memory, "free_memory", lambda: gigabytes * GIB)
-    phases = [RecordsPhase(0, 1, "", "", batch, manifest(length, 77))]
+    phases = [RecordsPhase(0, 1, "", "", 4096, manifest(512, 77))]
     return memory_advice(dataclasses.replace(settings, **changes), BASE, phases, Devices())
 
 
