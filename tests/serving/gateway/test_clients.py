@@ -90,16 +90,3 @@ def test_cohere_client_embeds(shared_gateway, client_of):
     assert found == answered(gateway, "/v2/embed", asked)["embeddings"]
     with pytest.raises(cohere.core.ApiError, match=f"does not fit into the model's {LONGEST} tokens"):
         client.embed(**asked | {"texts": ["word " * LONGEST]}, truncate="NONE")
-
-
-def test_cohere_client_reads_pieces_models_and_errors(shared_gateway):
-    client = cohere.Client(api_key="any", base_url=shared_gateway("prompted embedder").url)
-    assert len(client.embed(texts=[TEXT] * 200, model="default", input_type="clustering").embeddings) == 200
-    pieces = client.tokenize(text=TEXT, model="default", offline=False)
-    assert (pieces.tokens, pieces.token_strings) == ([101, 104, 104], TEXT.split())
-    (model,) = client.models.list().models
-    assert (model.name, model.endpoints, model.context_length) == ("default", ["embed"], LONGEST)
-    assert client.models.get("default").name == "default"
-    with pytest.raises(cohere.NotFoundError) as missing:
-        client.models.get("other")
-    assert missing.value.body["message"] == "the model 'other' does not exist"
