@@ -5,11 +5,9 @@ import shutil
 import subprocess
 
 import httpx
-import numpy as np
 import pytest
 
 from serving.gateway.routes.table import ROUTES
-from tests.clients.answers import TEXTS
 from tests.clients.conftest import MODELS
 from tests.servers import free_port, running_gateway
 from tests.serving.gateway.conftest import wait_until_healthy
@@ -29,12 +27,9 @@ http {{
     location /models {{ proxy_pass http://gateway; proxy_http_version 1.1; proxy_set_header Connection ""; }}
     location /models/old/ {{ proxy_pass http://gateway/models/; }}
     location /bare/ {{ proxy_pass http://gateway/; proxy_set_header Host $host; }}
-    location /rest/ {{ proxy_pass http://{rest}/; }}
   }}
 }}
 """
-PREFIXES = ("/models", "/models/old", "/bare")
-EACH_PREFIX = pytest.mark.parametrize("prefix", PREFIXES)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +42,7 @@ def proxied(servers, tmp_path_factory):
     with running_gateway(servers.server, ",".join(MODELS), folder, free_port(), "--root_path=/models") as url:
         file = folder / "nginx.conf"
         gateway = url.removeprefix("http://")
-        file.write_text(CONFIG.format(folder=folder, port=port, gateway=gateway, rest=servers.rest))
+        file.write_text(CONFIG.format(folder=folder, port=port, gateway=gateway))
         command = [nginx, "-p", str(folder), "-c", str(file), "-e", str(folder / "error.log")]
         process = subprocess.Popen(command)
         try:
@@ -59,12 +54,7 @@ def proxied(servers, tmp_path_factory):
             process.wait(timeout=15)
 
 
-@pytest.fixture(scope="module")
-def vectors(servers):
-    return httpx.post(f"http://{servers.gateway}/embed", json={"inputs": TEXTS}, timeout=60).json()
-
-
-@EACH_PREFIX
+@pytest.mark.parametrize("prefix", ["/models", "/models/old", "/bare"])
 @pytest.mark.parametrize("end", ["", "/"])
 def test_every_route_is_answered_under_the_prefix(proxied, prefix, end):
     answers = {
@@ -72,15 +62,6 @@ def test_every_route_is_answered_under_the_prefix(proxied, prefix, end):
     }
     unknown = {path: answer.text for path, answer in answers.items() if answer.status_code != 200}
     assert not any("no such route" in text for text in unknown.values())
-
-
-@EACH_PREFIX
-@pytest.mark.parametrize("path", ["/", "/health", "/health/live", "/v1/models", "/info", "/openapi.json"])
-def test_head_is_answered_as_get_and_nothing_is_redirected(proxied, prefix, path):
-    got, asked = proxied.get(prefix + path), proxied.head(prefix + path)
-    assert got.status_code == asked.status_code == 200 and asked.content == b""
-    assert asked.headers["content-type"] == got.headers["content-type"]
-    assert proxied.get(prefix + path.rstrip("/") + "/").status_code == 200
 
 
 @pytest.mark.parametrize("address", ["/models", "/models/", "/models/old/", "/bare", "/bare/"])
@@ -98,10 +79,3 @@ def test_the_page_asks_under_the_prefix_in_a_browser(proxied, address, tmp_path)
     page = proxied.get(address, follow_redirects=True).url
     found = proxied.get(page.join(link))
     assert found.status_code == 200 and "openapi.json" in found.text
-
-
-def test_rest_of_the_model_server_is_answered_under_a_prefix(proxied, vectors):
-    answer = proxied.post("/rest/v1/models/embedder:predict", json={"instances": TEXTS})
-    np.testing.assert_allclose(answer.json()["predictions"], vectors, atol=2e-5)
-    assert proxied.get("/rest/v1/models/embedder").json()["model_version_status"][0]["state"] == "AVAILABLE"
-    assert proxied.head("/rest/v1/models/embedder").status_code == 200
