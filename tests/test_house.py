@@ -4,12 +4,9 @@ import ast
 import doctest
 import importlib
 import importlib.metadata
-import os
 import re
-import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -183,14 +180,3 @@ def test_the_map_in_architecture_is_that_of_the_tree(sources):
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert {path for path in commands(sources, *ROOMS) if path.count("/") == 1} - set(paths) == set()
     assert {line.split("/")[0] for line in lines if not line.startswith(" ")} == set(ROOMS)
-
-
-def test_no_tracked_link_leaves_the_repository():
-    """A link to a folder of one machine, a virtual environment say, would replace that folder in every checkout."""
-    try:
-        listed = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git checkout")
-    links = [ROOT / line.split("\t")[1] for line in listed.stdout.splitlines() if line.startswith("120000")]
-    targets = {str(link): os.path.normpath(link.parent / link.readlink()) for link in links}
-    assert {link: target for link, target in targets.items() if not Path(target).is_relative_to(ROOT)} == {}

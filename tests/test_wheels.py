@@ -182,8 +182,3 @@ def test_the_client_wheel_has_all_of_the_light_server(alone):
     of_others = "anyio", "sniffio", "click", "h11", "flatbuffers", "typing_extensions", "idna", "yaml", "dotenv"
     code = "import serving.model_server.__main__, serving.gateway.__main__, serving.gateway.app, serving.lite.start"
     assert alone(code, *GRPC, *LITERT, *others, *of_others).stderr == ""
-
-
-def test_the_commands_of_the_client_wheel(alone):
-    asked = alone("sys.argv = ['albert-client', '--help']; from serving.commands import run; run()")
-    assert all(f"  {name} " in asked.stdout for name in ("ask", "predict", "start")), asked.stderr

@@ -268,13 +268,6 @@ def test_kserve():
     assert {f"/config/{name}" for name in files} == {RECIPES["kserve"].flags["batching_parameters_file"], SCRIPT}
 
 
-def test_every_recipe_batches_and_takes_as_many_requests_at_once():
-    for recipe in RECIPES.values():
-        values = recipe.flags
-        assert (values["enable_batching"], values["batching_parameters_file"]) == ("true", "/config/batching.config")
-        assert values["grpc_max_threads"] == "64"
-
-
 # Where each recipe has the versions of its model: the volume or the image, or what KServe mounts; and its server.
 FOLDERS = {
     "Dockerfile": ("models/albert", "tf_serving_entrypoint.sh"),
@@ -365,13 +358,3 @@ def test_alerts_and_the_adapter_ask_for_metrics_that_exist():
         assert {"summary", "action"} == set(rule["annotations"])
     check_metrics(RULE["seriesQuery"])
     check_metrics(RULE["metricsQuery"])
-
-
-def test_the_share_of_failures_is_known_where_no_request_ever_went_well():
-    rules = {rule["alert"]: rule["expr"] for rule in ALERTS}
-    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS}
-    failed = r'sum\(rate\(:tensorflow:serving:request_count\{status!="OK"\}\[.m\]\)\) by \(model_name\)'
-    answered = r'sum\(rate\(:tensorflow:serving:request_latency_count\{API!=""\}\[.m\]\)\) by \(model_name\)'
-    share = rf"{failed} / \({failed} \+ \({answered} or 0 \* {failed}\)\)"
-    assert re.fullmatch(share + " > 0.01", rules["AlbertServingFails"])
-    assert re.fullmatch(share, panels["Share of requests that fail"])
