@@ -1,4 +1,4 @@
-"""Reads and writes the manifest of a folder of records, and checks record files against it, and two folders."""
+"""Reads and writes the manifest of a folder of records, and checks files and held-out records by it."""
 
 import itertools
 import os
