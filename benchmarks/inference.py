@@ -109,7 +109,7 @@ def time_rounds(functions: dict, rounds: int) -> dict[str, float]:
     """Median milliseconds of each function, all taking turns; a pause lets threads that wait in a loop fall asleep."""
 
     def pause_s(name: str) -> float:
-        return 0.03 if name.startswith(("ONNX", "PyTorch")) else 0.002
+        return 0.03 if name.startswith(("LiteRT", "ONNX", "PyTorch")) else 0.002
 
     return medians_ms(functions, rounds, pause_s)
 
