@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from benchmarks.inference import LITE, OURS, export, export_lite, machine, make_random_encoder
 from benchmarks.inference_data import pad, shape
-from benchmarks.memory import pss_mib
+from benchmarks.memory import memory_mib
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar, run_main
 from tfrecords.base.settings import setting
@@ -71,7 +71,7 @@ def soak(run: Callable, rows: list[list[int]], counts: dict, calls: int, save: C
                     print(f"row {number}, {len(rows[number])} tokens: other bits")
                 bar.update()
             counts["calls"] += len(order)
-            counts["pss_mib"] = [*counts["pss_mib"][:1], round(pss_mib())]
+            counts["own_mib"] = [*counts["own_mib"][:1], round(memory_mib("RssAnon"))]
             save()
 
 
@@ -86,10 +86,10 @@ def main(settings: SoakSettings) -> None:
     lengths = np.random.default_rng(0).integers(4, 257, ROWS)
     rows = [shape(1, 256, encoder.config.vocab_size)[0][:length] for length in lengths]
     for name in settings.engines.split(","):
-        counts = found.setdefault(name, {"calls": 0, "different": 0, "not_finite": 0, "pss_mib": []})
+        counts = found.setdefault(name, {"calls": 0, "different": 0, "not_finite": 0, "own_mib": []})
         begin, before = time.monotonic(), counts["calls"]
-        # The memory is that of this process, after the first pass over the rows and at the end.
-        counts["pss_mib"] = []
+        # The memory is this process's own, after the first pass over the rows and at the end.
+        counts["own_mib"] = []
         with tempfile.TemporaryDirectory() as folder:
             run = make_engine(encoder, name, Path(folder) / "m", rows)
             soak(run, rows, counts, settings.calls, lambda: files.write_json(path, results))

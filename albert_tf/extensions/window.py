@@ -15,7 +15,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.config.extension import Extension, RowCost
 from albert_tf.config.registry import Weights
-from albert_tf.layers.block import MASKED_SCORE, Step
+from albert_tf.layers.block import MASKED_SCORE, Step, attend_to_all
 from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError
 
@@ -82,8 +82,12 @@ class Window(Extension):
                 first = self.window_first_token
                 return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE, first)
             seen = self.seen_by_summary(step)
-            bias = None if pairs.bias is None else pairs.bias[..., seen]
-            return attend_by_parts(query, key[:, :, seen], value[:, :, seen], bias, score, weigh)
+            if seen.stop is not None:
+                key, value = key[:, :, seen], value[:, :, seen]
+                pairs = dataclasses.replace(pairs, bias=None if pairs.bias is None else pairs.bias[..., seen])
+            if isinstance(length, int) and length > PART:
+                return attend_by_parts(query, key, value, pairs.bias, score, weigh)
+            return attend_to_all(attention, query, key, value, pairs, step, 0)
 
         return dataclasses.replace(attention, attend=attend)
 
@@ -166,9 +170,6 @@ def attend_by_parts(
         scores = score(query, key)
         return ops.matmul(weigh(scores if bias is None else scores + bias, part), value)
 
-    length = ops.shape(query)[2]
-    if not isinstance(length, int) or length <= PART:
-        return attend(query, key, value, 0)
-    attend = keras.remat(attend)
+    attend, length = keras.remat(attend), ops.shape(query)[2]
     parts = [attend(query[:, :, first : first + PART], key, value, first // PART) for first in range(0, length, PART)]
     return ops.concatenate(parts, axis=2)

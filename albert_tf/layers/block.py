@@ -129,11 +129,21 @@ def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Tok
 
 
 def attend_to_all(
-    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
+    attention: "Attention",
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pairs: TokenPairs,
+    step: Step,
+    part: Tensor = None,
 ) -> Tensor:
-    """Computes attention to all keys that the bias does not mask."""
+    """Computes attention to all keys that the bias does not mask; `part` is for `softmax`."""
+    if attention.turns > 1:
+        whole = dataclasses.replace(attention, turns=1)
+        turns = zip(*(ops.split(one, attention.turns, axis=1) for one in (query, key, value)))
+        return ops.concatenate([attend_to_all(whole, *turn, pairs, step, part) for turn in turns], axis=1)
     scores = attention.score(attention, query, key, pairs, step)
-    return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
+    return attention.multiply(attention.softmax(pairs.masked(scores), step, part), value)
 
 
 def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:
@@ -152,6 +162,7 @@ class Attention:
     score: Callable = product_score
     attend: Callable = attend_to_all
     multiply: Callable = _multiply  # as tf.matmul
+    turns: int = 1  # the parts of the heads that attend to all keys one after the other, which takes less memory
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step) -> Tensor:
         if self.rotate is not None:

@@ -110,10 +110,19 @@ class ExportedEmbeddings(tf.Module):
         self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = None if layer.layer_norm is None else ExportedNorm(layer.layer_norm)
 
-    def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
-        """Embeds the tokens of int32 [batch, length] at the flat indices `cells`, int32 [tokens]."""
-        positions = cells % tf.shape(input_ids)[1]
-        input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
+    def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor | None) -> Tensor:
+        """Embeds the tokens of int32 [batch, length] at the flat indices `cells`, int32 [tokens]; of None: all."""
+
+        def computed(values: Tensor) -> Tensor:
+            flat = tf.reshape(values, [-1])
+            return flat if cells is None else tf.gather(flat, cells)
+
+        if cells is None:
+            # In LiteRT a range whose size is computed leaves all that follows without a size.
+            positions = computed(tf.cumsum(tf.ones_like(input_ids), axis=1, exclusive=True))
+        else:
+            positions = cells % tf.shape(input_ids)[1]
+        input_ids = computed(input_ids)
         words = tf.gather(self.words, input_ids)
         if self.word_only:
             words = tf.cast(self._project(words), tf.float32)
@@ -121,7 +130,7 @@ class ExportedEmbeddings(tf.Module):
             words += tf.gather(self.positions, positions)
         if self.segments is not None:
             ids = None if self.one_segment else segment_ids
-            segments = tf.zeros([1], tf.int32) if ids is None else tf.gather(tf.reshape(ids, [-1]), cells)
+            segments = tf.zeros([1], tf.int32) if ids is None else computed(ids)
             words += tf.gather(self.segments, segments)
         normalised = words if self.layer_norm is None else self.layer_norm(words)
         return normalised if self.word_only else self._project(normalised)

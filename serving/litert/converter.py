@@ -1,5 +1,6 @@
 """Converts exportable models to LiteRT (TensorFlow Lite) files with that runtime's own operations."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,8 +14,9 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from albert_tf.base import Tensor
 from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.config import AlbertConfig
 from albert_tf.config.extension import setting_of
-from albert_tf.layers.block import MASKED_SCORE, Step
+from albert_tf.layers.block import MASKED_SCORE, Attention, Step, product_score
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.inputs import specs
 from serving.inference import InferenceEncoder, InferenceOptions
@@ -24,12 +26,23 @@ from tfrecords.base.errors import UserError
 from tfrecords.reading.framing import TokenBatch
 
 DEFAULT_SIGNATURE = "serving_default"
+# Of the longest row, at once: 256 MB.
+MOST_SCORES = 2**26
 
 
 class Rectangle(BatchRows):
     """A padded batch with full attention, in LiteRT's own ops."""
 
     batch: Any
+
+    def __init__(self, batch: Any, config: AlbertConfig, attention: Attention):
+        heads = range(1, config.num_attention_heads + 1)
+        # Other scores have weights of their own for each head.
+        if attention.score is product_score:
+            scores = config.num_attention_heads * config.max_seq_length**2
+            turns = (one for one in heads if not heads[-1] % one and scores / one <= MOST_SCORES)
+            attention = dataclasses.replace(attention, turns=next(turns, heads[-1]))
+        super().__init__(batch, config, attention)
 
     def token_positions(self) -> Tensor:
         return tf.expand_dims(tf.range(self.batch.length), 0)
@@ -39,7 +52,7 @@ class Rectangle(BatchRows):
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
         heads, size = self.config.num_attention_heads, self.config.head_size
-        by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
+        by_head = self.batch.reshape(projected, 3 * heads, size)
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
         contexts = attend_from_first(self, self.batch.bias, query, key, value, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
@@ -49,11 +62,11 @@ class Rectangle(BatchRows):
 
 
 class PaddedBatch:
-    """Replaces FlatBatch, and computes padding; `mask` is bool [batch, length]."""
+    """Replaces FlatBatch, and computes padding; `mask` is bool [batch, length], and `shape` its shape."""
 
-    def __init__(self, mask: Tensor):
-        self.mask, (self.size, self.length) = mask, tf.unstack(tf.shape(mask))
-        self.computed = tf.range(self.size * self.length)
+    def __init__(self, mask: Tensor, shape: Tensor):
+        self.mask, self.shape, self.length = mask, shape, shape[1]
+        self.computed = None
         # Of two unknown sizes, LiteRT has no x[:, tf.newaxis].
         self.bias = tf.expand_dims(tf.expand_dims(tf.where(mask, 0.0, MASKED_SCORE), 1), 1)
 
@@ -61,7 +74,11 @@ class PaddedBatch:
         return of_rows
 
     def rectangle(self, hidden: Tensor) -> Tensor:
-        return tf.reshape(hidden, [self.size, self.length, *hidden.shape[1:]])
+        return self.reshape(hidden, *hidden.shape[1:])
+
+    def reshape(self, of_tokens: Tensor, *width: int) -> Tensor:
+        # Sizes that are joined so LiteRT knows before it computes, and then one memory serves several tensors.
+        return tf.reshape(of_tokens, tf.concat([self.shape, width], 0))
 
 
 class LiteRtEncoder(InferenceEncoder):
@@ -73,7 +90,7 @@ class LiteRtEncoder(InferenceEncoder):
         return answer(*self._begin(*inputs))
 
     def _batch(self, input_ids, lengths, input_mask, *others) -> PaddedBatch:
-        return PaddedBatch(tf.cast(input_mask, tf.bool))
+        return PaddedBatch(tf.cast(input_mask, tf.bool), tf.shape(input_ids))
 
 
 def check_model(model: keras.Model) -> None:

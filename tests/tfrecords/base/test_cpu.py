@@ -8,7 +8,7 @@ import pytest
 
 import serving
 from tfrecords.base.machine import cpu
-from tfrecords.base.machine.cpu import cores, has_only_avx2, limit_tensorflow, train_by_onednn
+from tfrecords.base.machine.cpu import cores, has_only_avx2, limit_libraries, train_by_onednn
 
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -94,14 +94,14 @@ def test_cores_where_there_is_no_affinity(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("quota, set_before, expected", [(2, None, "2"), (2, "3", "3"), (8, None, None)])
-def test_tensorflow_starts_as_many_threads_as_a_quota_has_cores(quota, set_before, expected, monkeypatch):
+def test_libraries_start_as_many_threads_as_a_quota_has_cores(quota, set_before, expected, monkeypatch):
     monkeypatch.setattr(cpu, "_affinity", lambda: 8)
     monkeypatch.setattr(cpu, "cores", lambda: quota)
-    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OPENBLAS_NUM_THREADS")
     for name in names:
         monkeypatch.setenv(name, set_before or "")
         if set_before is None:
             monkeypatch.delenv(name)
-    limit_tensorflow()
-    assert [os.environ.get(name) for name in names] == [expected, expected]
+    limit_libraries()
+    assert [os.environ.get(name) for name in names] == [expected] * 3
     assert cpu.limited_cores() == ("2 of 8 cores (the container's limit)" if quota < 8 else "")

@@ -50,14 +50,13 @@ def limited_cores() -> str:
     return f"{cores()} of {_affinity()} cores (the container's limit)" if cores() < _affinity() else ""
 
 
-def limit_tensorflow() -> None:
-    """Makes TensorFlow start as many threads as there are cores in a quota, which it does not read.
+def limit_libraries() -> None:
+    """Makes TensorFlow and NumPy start as many threads as there are cores in a quota, which they do not read.
 
-    Call it before TensorFlow computes. Its own variables TF_NUM_INTRAOP_THREADS and TF_NUM_INTEROP_THREADS, and numbers
-    given to TensorFlow later, have priority.
+    Call it before they are imported. Their own variables, and numbers given to TensorFlow later, have priority.
     """
     if limited_cores():
-        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ.setdefault(name, str(cores()))
 
 

@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from tfrecords.base.machine.cpu import limit_tensorflow
 from tfrecords.base.machine.processes import without_collections
 
 
@@ -27,7 +26,6 @@ def _quietly() -> Iterator[None]:
             os.close(terminal)
 
 
-limit_tensorflow()
 if "tensorflow" not in sys.modules:
     # Collections would take a fifth of the import's time.
     with _quietly(), without_collections():

@@ -1,10 +1,12 @@
-"""Prepares a process, before TensorFlow is imported: handles Ctrl-C of commands, keeps TensorFlow's symbols local."""
+"""Prepares a process, before NumPy and TensorFlow: their threads, Ctrl-C of commands, TensorFlow's symbols."""
 
 import contextlib
 import os
 import signal
 import sys
 from importlib.machinery import ModuleSpec
+
+from tfrecords.base.machine.cpu import limit_libraries
 
 _PACKAGES = ("tfrecords", "albert_tf", "serving")
 
@@ -69,6 +71,7 @@ def stop_insisting() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+limit_libraries()
 if is_our_command():
     end_quietly_when_interrupted()
 
