@@ -1,5 +1,6 @@
 """Rows of an export: which tokens are computed, and how they attend to each other."""
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,10 +10,12 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Rows, Step, TokenPairs
+from albert_tf.layers.block import Attention, Rows, Step, TokenPairs, attend_to_all
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30
+# Queries of a long row whose scores are computed at once.
+PART = 512
 # Numbers of tokens are rounded up to these sizes: oneDNN compiles and keeps a kernel of every product for every size in
 # each thread, which takes 280 MB for 400 sizes. Multiples of 4; from 32 on, of 8; from 128 on, eight per doubling.
 _BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 18) for count in range(8, 16)]
@@ -183,6 +186,27 @@ def attend_from_first(rows: Any, bias: Tensor, query: Tensor, key: Tensor, value
     features = {name: (one[:, place], one) for name, one in rows.features.items()}
     pairs = TokenPairs(bias, features, 0 if step.only_summary else None)
     return rows.attention(query[:, :, place], key, value, pairs, step)
+
+
+def attend_by_parts(
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
+) -> Tensor:
+    """Computes `attend_to_all` for PART queries of a row at a time."""
+    count = -(-tf.shape(query)[2] // PART)
+
+    def attend_part(part: Tensor, contexts: tf.TensorArray) -> tuple[Tensor, tf.TensorArray]:
+        place, own = slice(part * PART, (part + 1) * PART), copy.copy(pairs)
+        own.features = {name: (of_queries[:, place], of_keys) for name, (of_queries, of_keys) in own.features.items()}
+        context = attend_to_all(attention, query[:, :, place], key, value, own, step)
+        return part + 1, contexts.write(part, tf.transpose(context, [2, 0, 1, 3]))
+
+    def by_parts() -> Tensor:
+        shape = [None, None, None, query.shape[3]]
+        contexts = tf.TensorArray(query.dtype, count, infer_shape=False, element_shape=shape)
+        contexts = tf.while_loop(lambda part, _: part < count, attend_part, (0, contexts), parallel_iterations=1)[1]
+        return tf.transpose(contexts.concat(), [1, 2, 0, 3])
+
+    return tf.cond(count <= 1, lambda: attend_to_all(attention, query, key, value, pairs, step), by_parts)
 
 
 class OneRow(BatchRows):

@@ -1,5 +1,4 @@
 import dataclasses
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -7,11 +6,11 @@ from albert_tf.base import Tensor
 from albert_tf.extensions import window
 from albert_tf.layers.block import Attention, Step, TokenPairs, attend_to_all
 from serving.inference.kernels import ExportedExtension
-from serving.inference.rows import MASKED_SCORE
+from serving.inference.rows import MASKED_SCORE, attend_by_parts
 
 
 class ExportedWindow(ExportedExtension):
-    """Chooses attention by row length: to all keys, to all keys in parts, or only to near keys."""
+    """Chooses attention by row length: to all keys, or only to near keys."""
 
     def attention(self, attention: Attention) -> Attention:
         return dataclasses.replace(attention, attend=self._attend)
@@ -19,7 +18,7 @@ class ExportedWindow(ExportedExtension):
     def _attend(
         self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
     ) -> Tensor:
-        def to_all(query: Tensor) -> Tensor:
+        def to_all() -> Tensor:
             return attend_to_all(attention, query, key, value, pairs, step)
 
         def nearby() -> Tensor:
@@ -40,18 +39,5 @@ class ExportedWindow(ExportedExtension):
                 pairs = TokenPairs(pairs.bias[..., seen], {}, pairs.summary)
             return attend_to_all(attention, query, key[:, :, seen], value[:, :, seen], pairs, step)
         if self.extension.is_local(step):
-            return tf.cond(length <= places + 1, lambda: to_all(query), nearby)
-        return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
-
-
-def _by_parts(query: Tensor, attend: Callable) -> Tensor:
-    size = window.PART
-    count = -(-tf.shape(query)[2] // size)
-
-    def attend_part(part: Tensor, contexts: tf.TensorArray) -> tuple[Tensor, tf.TensorArray]:
-        context = attend(query[:, :, part * size : (part + 1) * size])
-        return part + 1, contexts.write(part, tf.transpose(context, [2, 0, 1, 3]))
-
-    contexts = tf.TensorArray(query.dtype, count, infer_shape=False, element_shape=[None, None, None, query.shape[3]])
-    contexts = tf.while_loop(lambda part, _: part < count, attend_part, (0, contexts), parallel_iterations=1)[1]
-    return tf.transpose(contexts.concat(), [1, 2, 0, 3])
+            return tf.cond(length <= places + 1, to_all, nearby)
+        return attend_by_parts(attention, query, key, value, pairs, step)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.extensions import window
 from serving.inference import InferenceOptions, make_encoder, rows
 from serving.inference import encoder as inference_encoder
 from tests.serving.inference.encoders import (
@@ -42,13 +41,14 @@ def test_float32_gives_the_keras_encoders_numbers(name, monkeypatch):
         require_near(both(twin)(*(part[:1] for part in batch[:3])), alone, mask[:1])
 
 
-@pytest.mark.parametrize("name", some_slow(ENCODERS, ("windows", "all")))
+@pytest.mark.parametrize("name", some_slow(ENCODERS, ("windows", "all", "albert")))
 def test_one_graph_takes_all_batches(name, monkeypatch):
     """As an export's, which knows no sizes: batches, a row alone (whose part needs no tables), no
     rows; and long rows, attended to by parts."""
     made = []
     monkeypatch.setattr(rows.OneRow, "__init__", lambda *rest, init=rows.OneRow.__init__: made.append(1) or init(*rest))
-    monkeypatch.setattr(window, "PART", 5)
+    monkeypatch.setattr(rows, "PART", 5)
+    monkeypatch.setattr(inference_encoder, "PART", 5)
     encoder = make_keras(**ENCODERS[name])
     answer = compiled(make_encoder(encoder), [None, None], [None], [None, None])
     for lengths, length in (((9, 1, 4, 12), 12), ((7,), 9), ((5, 5), 5)):
