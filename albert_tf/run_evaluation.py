@@ -56,7 +56,8 @@ class EvaluationSettings(OfFile, OfRecords, OfSuite, Applied):
 
     output_dir: str = setting(
         "",
-        help="folder to write: predictions, figures as JSON, a picture; empty: evaluation/NAME in --model, or beside it if it is a version",
+        help="folder to write: predictions, figures as JSON, a picture; empty: evaluation/NAME in --model, or beside "
+        "it if it is a version",
     )
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
 

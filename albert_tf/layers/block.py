@@ -141,7 +141,7 @@ def attend_to_all(
     if attention.turns > 1:
         whole = dataclasses.replace(attention, turns=1)
         turns = zip(*(ops.split(one, attention.turns, axis=1) for one in (query, key, value)))
-        return ops.concatenate([attend_to_all(whole, *turn, pairs, step, part) for turn in turns], axis=1)
+        return ops.concatenate([attend_to_all(whole, q, k, v, pairs, step, part) for q, k, v in turns], axis=1)
     scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step, part), value)
 

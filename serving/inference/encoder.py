@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Step, attend_to_all, product_score
+from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
@@ -20,7 +20,7 @@ from serving.inference.early_exit import exit_early
 from serving.inference.int8 import quantize_encoder
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
 from serving.inference.layers import ExportedEmbeddings, ExportedNorm, dense, norm
-from serving.inference.rows import PART, FlatBatch, FlatRows, OneRow, attend_by_parts
+from serving.inference.rows import FlatBatch, FlatRows, OneRow, for_long_rows
 from tfrecords.base.errors import UserError
 from tfrecords.base.machine.cpu import bfloat16_flags, has_only_avx2
 
@@ -245,9 +245,7 @@ class InferenceEncoder(tf.Module):
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
         for one in self.extensions:
             attention = one.attention(attention)
-        is_usual = (attention.attend, attention.score) == (attend_to_all, product_score)
-        if is_usual and not self.is_plain and self.settings.longest > PART:
-            attention = dataclasses.replace(attention, attend=attend_by_parts)
+        attention = attention if self.is_plain else for_long_rows(attention, self.settings.longest)
         rows = (OneRow if one_row else self.rows_class)(batch, self.config, attention)
         return self.with_features(rows, features)
 

@@ -1,6 +1,7 @@
 """Rows of an export: which tokens are computed, and how they attend to each other."""
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Rows, Step, TokenPairs, attend_to_all
+from albert_tf.layers.block import Attention, Rows, Step, TokenPairs, attend_to_all, product_score
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30
@@ -207,6 +208,12 @@ def attend_by_parts(
         return tf.transpose(contexts.concat(), [1, 2, 0, 3])
 
     return tf.cond(count <= 1, lambda: attend_to_all(attention, query, key, value, pairs, step), by_parts)
+
+
+def for_long_rows(attention: Attention, longest: int) -> Attention:
+    """Returns the same attention, by parts if rows may be long and no extension changed it."""
+    is_usual = (attention.attend, attention.score) == (attend_to_all, product_score)
+    return dataclasses.replace(attention, attend=attend_by_parts) if is_usual and longest > PART else attention
 
 
 class OneRow(BatchRows):

@@ -48,7 +48,6 @@ def test_one_graph_takes_all_batches(name, monkeypatch):
     made = []
     monkeypatch.setattr(rows.OneRow, "__init__", lambda *rest, init=rows.OneRow.__init__: made.append(1) or init(*rest))
     monkeypatch.setattr(rows, "PART", 5)
-    monkeypatch.setattr(inference_encoder, "PART", 5)
     encoder = make_keras(**ENCODERS[name])
     answer = compiled(make_encoder(encoder), [None, None], [None], [None, None])
     for lengths, length in (((9, 1, 4, 12), 12), ((7,), 9), ((5, 5), 5)):
