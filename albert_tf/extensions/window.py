@@ -126,15 +126,17 @@ def attend_nearby(
     count = (length + window - 1) // window
     missing = count * window - length
 
-    def blocks(rows: Tensor, around: int = 0, filler: float = 0.0) -> Tensor:
-        more = (around * window, around * window + missing)
-        filled = ops.pad(rows, ((0, 0), (0, 0), more, (0, 0)), constant_values=filler)
+    def blocks(rows: Tensor, filler: float = 0.0) -> Tensor:
         shape = ops.shape(rows)
-        return ops.reshape(filled, (shape[0], shape[1], count + 2 * around, window, shape[3]))
+        filled = ops.concatenate([rows, ops.full((shape[0], shape[1], missing, shape[3]), filler, rows.dtype)], axis=2)
+        return ops.reshape(filled, (shape[0], shape[1], count, window, shape[3]))
 
     def with_neighbours(rows: Tensor, filler: float = 0.0) -> Tensor:
-        every = blocks(rows, 1, filler)
-        return ops.concatenate([every[:, :, :-2], every[:, :, 1:-1], every[:, :, 2:]], axis=3)
+        own = blocks(rows, filler)
+        edge = ops.full_like(own[:, :, :1], filler)
+        before = ops.concatenate([edge, own[:, :, :-1]], axis=2)
+        after = ops.concatenate([own[:, :, 1:], edge], axis=2)
+        return ops.concatenate([before, own, after], axis=3)
 
     if bias is None:
         bias = ops.zeros((batch, 1, 1, length), query.dtype)

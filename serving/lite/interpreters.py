@@ -102,7 +102,11 @@ class _Program:
     def __init__(self, content: bytes, threads: int):
         try:
             self.interpreter = Interpreter(model_content=content, num_threads=threads)
-            with _silence(), _beside_caller(threads):
+            # Some kernels wake a thread on the core of its caller, who waits for it: 16 tokens took 3 times as long.
+            cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+            is_apart = 1 < threads == len(cores)
+            self._core = {cores[0]} if is_apart else set[int]()
+            with _silence(), _kept_to(set(cores[1:]) if is_apart else set()):
                 self.interpreter.allocate_tensors()
             runner = self.interpreter.get_signature_runner()
         except ValueError as error:
@@ -112,7 +116,7 @@ class _Program:
         self._lock, self._shapes = threading.Lock(), dict[str, tuple[int, ...]]()
 
     def __call__(self, row: Row, outputs: Collection[str]) -> Row:
-        with self._lock:
+        with self._lock, _kept_to(self._core):
             shapes = {name: values.shape for name, values in row.items()}
             if shapes != self._shapes:
                 self._shapes = {}
@@ -131,23 +135,20 @@ class _Program:
 
 
 @contextlib.contextmanager
-def _beside_caller(threads: int) -> Iterator[None]:
-    """Keeps the threads that begin meanwhile off one core, the caller's, if there is a thread for each core.
-
-    Some kernels wake a thread on the core of its caller, who waits for it: a row of 16 tokens took three times as long.
-    """
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
-    if not 1 < threads == len(cores):
+def _kept_to(cores: set[int]) -> Iterator[None]:
+    """Keeps this thread and those that it starts to these cores; to none: leaves them."""
+    if not cores:
         yield
         return
+    before = os.sched_getaffinity(0)
     # What forbids it, such as a container's rules, costs only speed.
     with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, cores - {min(cores)})
+        os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, cores)
+            os.sched_setaffinity(0, before)
 
 
 _said, _saying = False, threading.Lock()
