@@ -37,7 +37,7 @@ PACKAGES = {
     "evaluate": "evaluate",
 }
 COMPUTED = """
-import numpy, keras, albert_tf
+import numpy, albert_tf, keras
 keras.utils.set_random_seed(1)
 config = albert_tf.AlbertConfig.named("albert_tiny").replace(num_hidden_layers=2)
 rows = {"input_ids": numpy.array([[101, 7, 9, 102]])}
@@ -61,7 +61,7 @@ def environment(request, tmp_path_factory):
         assert done.returncode == 0, done.stderr[-2000:]
 
     def run(program):
-        done = subprocess.run([python, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=600)
+        done = subprocess.run([python, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=1800)
         assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
         return done.stdout.splitlines()[-1]
 

@@ -29,6 +29,9 @@ def test_only_the_versions_that_lend_them_are_told_not_to(monkeypatch, version, 
         assert LocalSymbols.find_spec(FLAGS) is None
 
 
-def test_this_process_has_them_to_itself():
+def test_this_process_has_them_to_itself_and_one_that_does_not_is_warned(monkeypatch):
     """The tests import this library first."""
     assert tf.__version__ and LocalSymbols in sys.meta_path and FLAGS not in sys.modules
+    monkeypatch.setitem(sys.modules, FLAGS, None)
+    with pytest.warns(match="albert_tf first"):
+        LocalSymbols.find_spec("triton")

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import warnings
 from importlib.machinery import ModuleSpec
 
 from tfrecords.base.machine.cpu import limit_libraries
@@ -88,7 +89,10 @@ class LocalSymbols:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Raises ImportError for that module of those versions; finds nothing."""
+        """Raises ImportError for that module of those versions, warns where it came too late; finds nothing."""
+        if name == "triton" and _FLAGS in sys.modules:
+            text = "TensorFlow was imported before albert_tf, so triton may end this process; import albert_tf first"
+            warnings.warn(text, stacklevel=2)
         if name == _FLAGS and _version().startswith(_VERSIONS):
             raise ModuleNotFoundError(f"{name} is not to be imported", name=name)
         return None
