@@ -15,12 +15,9 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.config.extension import Extension, RowCost
 from albert_tf.config.registry import Weights
-from albert_tf.layers.block import MASKED_SCORE, Step, attend_to_all
+from albert_tf.layers.block import MASKED_SCORE, PART, Step, attend_to_all
 from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError
-
-# Number of queries that attend to a whole row at once.
-PART = 512
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,8 @@ from albert_tf.base import Tensor
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
 MASKED_SCORE = -10000.0
+# Number of queries that attend to a whole long row at once.
+PART = 512
 
 
 class Step(NamedTuple):

@@ -11,12 +11,10 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Rows, Step, TokenPairs, attend_to_all, product_score
+from albert_tf.layers.block import PART, Attention, Rows, Step, TokenPairs, attend_to_all, product_score
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30
-# Queries of a long row whose scores are computed at once.
-PART = 512
 # Numbers of tokens are rounded up to these sizes: oneDNN compiles and keeps a kernel of every product for every size in
 # each thread, which takes 280 MB for 400 sizes. Multiples of 4; from 32 on, of 8; from 128 on, eight per doubling.
 _BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 18) for count in range(8, 16)]

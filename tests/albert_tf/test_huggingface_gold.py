@@ -126,9 +126,9 @@ def test_rows_far_beyond_the_window_padded_on_either_side_against_transformers(l
             answer = model(**{name: torch.tensor(value).long() for name, value in asked.items()})
         row[places] = answer.last_hidden_state[0].numpy()
     ours, theirs = (np.abs(one - exact)[tokens] for one in (states, gold))
-    assert ours.max() < 5e-5 and ours.mean() < 5e-7
+    assert ours.max() < 4e-5 and ours.mean() < 5e-7
     assert ours.mean() < theirs.mean()
-    assert_allclose(states[tokens], gold[tokens], atol=7e-5, rtol=0)
+    assert_allclose(states[tokens], gold[tokens], atol=6e-5, rtol=0)
 
 
 def changed(case, folder, rename=lambda name: name, **changes):
