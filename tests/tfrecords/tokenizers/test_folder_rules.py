@@ -48,7 +48,8 @@ def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer
         (BERT | {"do_lower_case": True, "strip_accents": False}, {}, ["café", "中", "国"], ""),
         (BERT | {"do_lower_case": True, "tokenize_chinese_chars": False}, {}, ["cafe", "中国"], ""),
         (BERT, {"lowercase": False}, LOWER, "do_lower_case is False by .* not stated by .*transformers takes True"),
-        (BERT, {"lowercase": True}, LOWER, ""),
+        # A key of other classes.
+        (BERT | {"keep_accents": True}, {"lowercase": True}, LOWER, ""),
         (BERT | {"do_lower_case": True}, {"lowercase": True, "handle_chinese_chars": False}, LOWER, "tokenize_chinese"),
         (BERT | {"do_lower_case": False}, {"lowercase": False, "strip_accents": True}, CASED, "strip_accents is True"),
         (OF_FILE, {"lowercase": False}, CASED, ""),
@@ -138,10 +139,10 @@ def test_the_type_of_the_model_is_its_class_where_none_is_named(tmp_path, caplog
     assert tokenizer_in(tmp_path) and "a WordPiece tokenizer, not its class's" in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["bert", "electra", "distilbert"])
+@pytest.mark.parametrize("kind", ["bert", "electra", "distilbert", "nomic_bert"])
 def test_a_folder_that_names_no_class_keeps_case_with_a_warning(tmp_path, caplog, kind):
     write(tmp_path, None, {"model_type": kind}, vocabulary=False, lowercase=False)
-    assert not tokenizer_in(tmp_path).lower_case and "transformers lower-cases them" in caplog.text
+    assert not tokenizer_in(tmp_path).lower_case and "transformers takes True of" in caplog.text
 
 
 @pytest.mark.parametrize("config, warns", [(None, True), (OF_FILE, True), (BERT | {"do_lower_case": True}, False)])
