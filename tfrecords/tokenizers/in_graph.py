@@ -158,7 +158,7 @@ class LoweredInGraph(tf.Module):
 
 
 def _lowered(texts: tf.Tensor) -> tf.Tensor:
-    return tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), encoding="utf-8")
+    return tf.strings.lower(tf.strings.regex_replace(texts, "\u03a3", "\u03c3"), encoding="utf-8")
 
 
 class CheckedInGraph(tf.Module):
