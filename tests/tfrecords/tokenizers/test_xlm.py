@@ -125,7 +125,9 @@ def test_its_class_splits_at_blanks_whatever_its_file_says(ours, theirs, kind, t
     values["normalizer"] = {"type": "Sequence", "normalizers": [values["normalizer"], {"type": "Lowercase"}]}
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
-    batch = ["", " ", "  a  b \n\t c "]
+    # A key of other classes.
+    (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": false}')
+    batch = ["", " ", "  a  b \n\t c ", "à"]
     assert ids_of(tokenizer_in(tmp_path), batch) == ids_of(ours, batch)
     assert "the normalizer Lowercase is followed, as in transformers 4" in caplog.text
 

@@ -141,8 +141,9 @@ class FolderFiles:
 
     def strips_accents(self) -> bool | None:
         """Whether accents are dropped; None if that depends on `lower_case`."""
-        # transformers 5 passes this key of XLNet's class over, and any older one reads tokenizer.json.
-        keeps = None if self._class.keeps_case and self.described else self.settings.get("keep_accents")
+        # transformers 5 passes this key of XLNet's class over, and older ones read tokenizer.json. Fairseq's have none.
+        passes_over = self.fairseq or (self._class.keeps_case and self.described)
+        keeps = None if passes_over else self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
