@@ -18,7 +18,7 @@ from albert_tf.models.sentence_embedder import (
     AlbertSentenceEmbedder,
     AlbertSparseEmbedder,
 )
-from tfrecords.answers.texts import default_prompt
+from tfrecords.answers.texts import default_prompt, prompt_name_of
 from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.folders.other_files import SENTENCE_FILES as TRANSFORMER_FILES
@@ -117,6 +117,10 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise UserError(f"'{folder / _SETTINGS}': prompts must be texts by name, not {prompts!r}")
+    name = values.get("default_prompt_name")
+    if name is not None:
+        # There, queries and documents have an empty prompt where they have none, and not the default one.
+        prompts = {role: "" for role in ("query", "document") if not prompt_name_of(prompts, role)} | prompts
     if prompts:
         found["prompts"] = {name: text or "" for name, text in prompts.items()}
     default = "dot" if values.get("model_type") == "SparseEncoder" else "cosine"
@@ -128,7 +132,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
                 f"'{folder / _SETTINGS}': truncate_dim must be a number of a vector's numbers, not {kept!r}"
             )
         found["truncate_dim"] = kept
-    if (name := values.get("default_prompt_name")) is not None:
+    if name is not None:
         if not isinstance(name, str) or name not in prompts:
             raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")
         found["default_prompt_name"] = name
@@ -175,6 +179,11 @@ def make_embedder(
             if not (path / "config.json").is_file():
                 raise UserError(f"no '{path / 'config.json'}', which says how tokens are pooled; copy it again")
             pooling = _pooling(values, path / "config.json")
+            if encoder.config.spec.last_token and "cls" in pooling.split("+"):
+                raise UserError(
+                    f"'{path / 'config.json'}': pooling 'cls' is the first token there, and [CLS] the last one of this"
+                    " model; write 'lasttoken' for [CLS]"
+                )
             width = encoder.config.hidden_size * len(pooling.split("+"))
             if not values.get("include_prompt", True) and default_prompt(task):
                 raise UserError(

@@ -3,6 +3,7 @@
 from albert_tf.families.table import DROPOUT, TASK_HEADS, UNSHARED, Family, Source, tables
 
 _FIELDS = dict(type_vocab_size=0, pooler_act="relu", layer_norm_eps=1e-12)
+_OTHER_NAMES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 _LAYER = "transformer.layer.{i}"
 
 DISTILBERT = Family(
@@ -12,6 +13,8 @@ DISTILBERT = Family(
     keys={
         **{"vocab_size": "vocab_size", "dim": "hidden_size", "hidden_dim": "intermediate_size"},
         **{"n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "activation": "hidden_act"},
+        # In transformers, other names of the same.
+        **{key: key for key in _OTHER_NAMES},
         **{"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"},
         **{key: key for key in ("max_position_embeddings", "initializer_range", "tie_word_embeddings")},
     },
@@ -19,6 +22,7 @@ DISTILBERT = Family(
     others="qa_dropout seq_classif_dropout sinusoidal_pos_embds",
     fields=UNSHARED | _FIELDS,
     defaults={"hidden_act": "gelu"} | DROPOUT,
+    unwritten=_OTHER_NAMES,
     form={"is_plain": (True,), **{key: (value,) for key, value in _FIELDS.items()}},
     marker="pooler_act",
     encoder={

@@ -9,6 +9,7 @@ from tfrecords.base.errors import UserError
 # There is no table of positions; the number of positions only limits the length of the commands' rows.
 _FIELDS = UNSHARED | DROPOUT | dict(position_type="relative", hidden_act="gelu", type_vocab_size=4)
 _RELEASED = _FIELDS | dict(vocab_size=32000)
+_OTHER_NAMES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 # Attention's kernels, the output layer's too.
 _KERNEL = ("hidden_size", "num_attention_heads", "head_size")
 
@@ -40,6 +41,8 @@ XLNET = Family(
         **{"d_inner": "intermediate_size", "ff_activation": "hidden_act", "attn_type": "attention_type"},
         **{"dropout": "hidden_dropout_prob", "clamp_len": "clamp_length", "mem_len": "memory_length"},
         **{"reuse_len": "reuse_length"},
+        # In transformers, other names of the same.
+        **{key: key for key in _OTHER_NAMES},
         **{key: key for key in ("initializer_range", "layer_norm_eps", "tie_word_embeddings")},
     },
     # Reversed rows are marked by a feature.
@@ -55,7 +58,7 @@ XLNET = Family(
         "mem_len": lambda config: config.memory_length or None,
         "reuse_len": lambda config: config.reuse_length or None,
     },
-    unwritten=("n_token",),
+    unwritten=("n_token", *_OTHER_NAMES),
     form={"position_type": ("relative",), "is_plain": (True,)},
     marker="position_type",
     encoder={

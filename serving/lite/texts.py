@@ -16,6 +16,7 @@ from tfrecords.tokenizers.by_library import (
     SentencePieceLibrary,
     TokenizersLibrary,
     check_ids,
+    lowered,
     places_before_lowering,
     tokenize_beginnings,
 )
@@ -72,7 +73,7 @@ class LiteTokenizer:
         return ids, splits, places_before_lowering(texts, splits, offsets) if self.rules.lowers_first else offsets
 
     def _as_read(self, texts: Sequence[str]) -> Sequence[str]:
-        return [text.lower() for text in texts] if self.rules.lowers_first else texts
+        return lowered(texts) if self.rules.lowers_first else texts
 
     def check_ids(self, ids: np.ndarray) -> None:
         """Raises UserError for an id without a row in the embedding table."""

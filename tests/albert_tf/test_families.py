@@ -220,9 +220,11 @@ OTHERS = table(r"""
     bert       | {"model_type": "bert", "position_embedding_type": "relative_key"} | position_embedding_type
     bert       | {"model_type": "bert", "is_decoder": true} | is_decoder
     bert       | {"transformers_version": "4.40.0", "num_hiden_layers": 3} | did you mean 'num_hidden_layers'
+    bert       | {"model_type": "distilbert", "n_heads": 3} | n_heads 3 and another key for num_attention_heads disagree
     brightmart | {"ln_type": "preln"}             | ln_type 'preln'
     xlnet      | {"bi_data": true}                     | bi_data True is another architecture
     xlnet      | {"same_length": true}                 | same_length True is another
+    xlnet      | {"num_attention_heads": 2}            | num_attention_heads 2 and another key for
     xlnet      | {"d_head": 8}                         | d_head 8 is another architecture
     xlnet      | {"clamp_length": 3}                   | key 'clamp_length'; did you mean 'clamp_len'
     modernbert | {"layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"]} | layer_types

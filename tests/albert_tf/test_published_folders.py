@@ -295,6 +295,9 @@ def test_the_default_prompt_goes_before_every_text(tmp_path):
     assert_array_equal(albert_tf.load(tmp_path / "keras").predict(["a b"]), expected)
     write(folder, {SETTINGS: settings | {"default_prompt_name": "document"}})
     assert_array_equal(albert_tf.load(folder).predict(["query : a b"]), expected)
+    # Neither queries nor documents get another's.
+    write(folder, {SETTINGS: {"prompts": {"task": "c : "}, "default_prompt_name": "task"}})
+    assert_array_equal(albert_tf.load(folder).encode_query(["query : a b"], normalize=False), expected)
 
 
 IDENTITY = np.positive

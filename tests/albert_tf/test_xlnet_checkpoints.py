@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file, save_file
 
-from albert_tf import AlbertEncoder, AlbertSpanPredictor, XlnetPretrainer
+from albert_tf import AlbertEncoder, AlbertSpanPredictor, XlnetPretrainer, load
 from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 from albert_tf.checkpoints.official import read_tensors, write_tensors
 from albert_tf.checkpoints.variables import named_variables
@@ -50,6 +50,16 @@ def test_a_tied_head_may_be_in_the_file_and_another_may_not(tmp_path):
     save_file(tensors | {name: value + 1 for name, value in copy.items()}, tmp_path / "model.safetensors")
     with refused(r"not part of this model: lm_loss\.weight"):
         load_huggingface(tmp_path)
+
+
+def test_the_first_token_that_sentence_transformers_pools_is_no_cls(tmp_path):
+    save_huggingface(AlbertEncoder(CONFIG, pooler=False), tmp_path)
+    (tmp_path / "pooling").mkdir()
+    (tmp_path / "pooling" / "config.json").write_text('{"pooling_mode": ["mean", "cls"]}')
+    modules = [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with refused("pooling 'cls' is the first token there"):
+        load(tmp_path)
 
 
 BATCH, LENGTH, TARGETS = 3, 7, 2

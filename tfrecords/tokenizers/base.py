@@ -14,7 +14,7 @@ import numpy as np
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.by_library import AddedToken, check_ids, lost_message, places_before_lowering
+from tfrecords.tokenizers.by_library import AddedToken, check_ids, lost_message, lowered, places_before_lowering
 
 # The file in a folder that describes this library's tokenizer.
 DESCRIPTION_FILE = "albert_tokenizer.json"
@@ -49,7 +49,7 @@ class Tokenizer(abc.ABC):
         added_ids: ids of added tokens, which a model's embedding table may lack.
         table_rows: a model's embedding rows, if fewer than pieces; `check_ids` refuses higher ids. 0: no limit.
         lowers_first: whether text is lower-cased before all else
-            (sentence_transformers/models/Transformer.py, `do_lower_case`).
+            (sentence_transformers/base/modules/transformer.py, `do_lower_case`).
         odd_to_longer: whether of two texts that are cut to an odd number of tokens the longer one, or of equal ones the
             second, keeps one more (tokenizers, src/utils/truncation.rs); otherwise the first does.
         one_segment: whether all tokens have segment 0.
@@ -123,7 +123,7 @@ class Tokenizer(abc.ABC):
         return other
 
     def as_read(self, texts: Sequence[str]) -> Sequence[str]:
-        return [text.lower() for text in texts] if self.lowers_first else texts
+        return lowered(texts) if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         return places_before_lowering(texts, row_splits, offsets) if self.lowers_first else offsets

@@ -185,6 +185,11 @@ def lost_message(found: str, table_rows: int) -> str:
     )
 
 
+def lowered(texts: Sequence[str]) -> list[str]:
+    """Lower-cases texts as the `tokenizers` library does: by character, so without a final sigma."""
+    return [text.replace("\u03a3", "\u03c3").lower() for text in texts]
+
+
 def places_before_lowering(texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing lengthens İ."""
     for row, text in enumerate(texts):

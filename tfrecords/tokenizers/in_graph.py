@@ -140,12 +140,12 @@ class LoweredInGraph(tf.Module):
         self._graph = graph
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
+        return self._graph(_lowered(valid(texts)))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         texts = valid(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
-        ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
+        ids, starts, ends = self._graph.with_offsets(_lowered(texts))
         # Only the capital İ becomes two characters.
         columns = tf.repeat(_columns(codes), tf.where(codes.values == ord("İ"), 2, 1))
         sizes = tf.reduce_sum(tf.ones_like(codes) + tf.cast(codes == ord("İ"), tf.int32), axis=1)
@@ -155,6 +155,10 @@ class LoweredInGraph(tf.Module):
         first = tf.gather(tf.concat([columns, [0]], axis=0), before + starts.values)
         first = tf.where(empty, tf.where(ends.values > 0, after, 0), first)
         return ids, ids.with_values(first), ids.with_values(tf.where(empty, first, after))
+
+
+def _lowered(texts: tf.Tensor) -> tf.Tensor:
+    return tf.strings.lower(tf.strings.regex_replace(texts, "\u03a3", "\u03c3"), encoding="utf-8")
 
 
 class CheckedInGraph(tf.Module):

@@ -160,27 +160,29 @@ def test_a_file_may_have_no_unknown_token(bpe_of_corpus):
     assert tokenizer.unk_id == tokenizer.pad_id == 1
 
 
+NO_TWIN = r"""
+    {"normalizer": {"type": "Lowercase"}}                        | has the normalizer Lowercase
+    {"pre_tokenizer": {"type": "Metaspace"}}                     | known is the BPE of bytes
+    {"added_tokens": [{"id": 5000, "content": "whole", "single_word": true}]} | single_word
+    {"model": {"dropout": 0.1}}                                  | dropout=0.1
+    {"model": {"end_of_word_suffix": "</w>"}}                    | end_of_word_suffix
+    {"model": {"ignore_merges": true}}                           | ignore_merges=true \(model BPE\), which is not followed; tokenize with
+    {"pre_tokenizer": {"type": "ByteLevel", "use_regex": false}} | has use_regex=false \(pre_tokenizer ByteLevel\)
+    {"model": {"merges": [["a", "q"]]}}                          | needs 'aq'
+    {"post_processor": {"type": "TemplateProcessing", "single": [], "pair": []}} | does not frame a text
+"""  # noqa: E501
+STEPS = [
+    (SPLIT | {"pattern": {"Regex": "a+"}}, r'pattern=\{"Regex": "a\+"\} \(pre_tokeni'),
+    (SPLIT | {"behavior": "Removed"}, "has behavior=Removed"),
+    ({"type": "Digits"}, "has the pre_tokenizer Digits"),
+]
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"normalizer": {"type": "Lowercase"}}, "has the normalizer Lowercase"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "known is the BPE of bytes"),
-        ({"added_tokens": [token(5000, "whole", single_word=True)]}, "single_word"),
-        ({"model": {"dropout": 0.1}}, "dropout=0.1"),
-        ({"model": {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix"),
-        (
-            {"model": {"ignore_merges": True}},
-            r"ignore_merges=true \(model BPE\), which is not followed; tokenize with",
-        ),
-        ({"pre_tokenizer": LEVEL | {"use_regex": False}}, r"has use_regex=false \(pre_tokenizer ByteLevel\)"),
-        (
-            {"pre_tokenizer": after(SPLIT | {"pattern": {"Regex": "a+"}})},
-            r'pattern=\{"Regex": "a\+"\} \(pre_tokeni',
-        ),
-        ({"pre_tokenizer": after(SPLIT | {"behavior": "Removed"})}, "has behavior=Removed"),
-        ({"pre_tokenizer": after({"type": "Digits"})}, "has the pre_tokenizer Digits"),
-        ({"model": {"merges": [["a", "q"]]}}, "needs 'aq'"),
-        ({"post_processor": {"type": "TemplateProcessing", "single": [], "pair": []}}, "does not frame a text"),
+        *((json.loads(row.split(" |")[0]), row.split(" |")[1].strip()) for row in NO_TWIN.strip().splitlines()),
+        *(({"pre_tokenizer": after(step)}, message) for step, message in STEPS),
     ],
 )
 def test_what_has_no_twin_or_is_damaged_is_refused(bpe_of_corpus, change, message):

@@ -19,7 +19,6 @@ from tfrecords.tokenizers.vocabularies.training import train_bpe
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Café", "café", "cafe", "Cafe", "中", "国", "中国"]
 TEXT = "Café 中国"
-LOWER, CASED = ["cafe", "中", "国"], ["Café", "中", "国"]
 BERT, OF_FILE = {"tokenizer_class": "BertTokenizer"}, {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
@@ -37,31 +36,34 @@ def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer
             (folder / name).write_text(json.dumps(values))
 
 
-# The pieces are those of transformers 5.23, of the same files.
-@pytest.mark.parametrize(
-    "config, normalizer, pieces, warning",
-    [
-        (BERT, {}, LOWER, ""),
-        ({}, {}, LOWER, ""),
-        (BERT | {"do_lower_case": False}, {}, CASED, ""),
-        (BERT | {"do_lower_case": True}, {}, LOWER, ""),
-        (BERT | {"do_lower_case": True, "strip_accents": False}, {}, ["café", "中", "国"], ""),
-        (BERT | {"do_lower_case": True, "tokenize_chinese_chars": False}, {}, ["cafe", "中国"], ""),
-        (BERT, {"lowercase": False}, LOWER, "do_lower_case is False by .* not stated by .*transformers takes True"),
-        (BERT, {"lowercase": True}, LOWER, ""),
-        (BERT | {"do_lower_case": True}, {"lowercase": True, "handle_chinese_chars": False}, LOWER, "tokenize_chinese"),
-        (BERT | {"do_lower_case": False}, {"lowercase": False, "strip_accents": True}, CASED, "strip_accents is True"),
-        (OF_FILE, {"lowercase": False}, CASED, ""),
-        (OF_FILE | {"do_lower_case": True}, {"lowercase": False}, CASED, "do_lower_case is False by .* True by"),
-        ({}, {"lowercase": False}, CASED, ""),
-        (None, {"lowercase": False}, CASED, ""),
-    ],
-)
-def test_the_files_are_chosen_between_as_in_transformers(tmp_path, caplog, config, normalizer, pieces, warning):
-    write(tmp_path, config, **normalizer)
+# tokenizer_config.json, the normalizer, the pieces of transformers 5.23 of the same files, and the warning.
+CHOICES = """
+    BERT | {} | cafe 中 国 |
+    {} | {} | cafe 中 国 |
+    BERT {"do_lower_case": false} | {} | Café 中 国 |
+    BERT {"do_lower_case": true} | {} | cafe 中 国 |
+    BERT {"do_lower_case": true, "strip_accents": false} | {} | café 中 国 |
+    BERT {"do_lower_case": true, "tokenize_chinese_chars": false} | {} | cafe 中国 |
+    BERT | {"lowercase": false} | cafe 中 国 | do_lower_case is False by .* not stated .* takes True
+    BERT {"keep_accents": true} | {"lowercase": true} | cafe 中 国 |
+    BERT {"do_lower_case": true} | {"lowercase": true, "handle_chinese_chars": false} | cafe 中 国 | tokenize_chinese
+    BERT {"do_lower_case": false} | {"lowercase": false, "strip_accents": true} | Café 中 国 | strip_accents is True
+    OF_FILE | {"lowercase": false} | Café 中 国 |
+    OF_FILE {"do_lower_case": true} | {"lowercase": false} | Café 中 国 | do_lower_case is False by .* True by
+    {} | {"lowercase": false} | Café 中 国 |
+    null | {"lowercase": false} | Café 中 国 |
+"""
+
+
+@pytest.mark.parametrize("row", CHOICES.strip().splitlines())
+def test_the_files_are_chosen_between_as_in_transformers(tmp_path, caplog, row):
+    config, normalizer, pieces, warning = (cell.strip() for cell in row.split("|"))
+    name = re.match("[A-Z_]*", config)[0]
+    own = json.loads(config.removeprefix(name) or "{}")
+    write(tmp_path, {"BERT": BERT, "OF_FILE": OF_FILE}[name] | own if name else own, **json.loads(normalizer))
     with caplog.at_level("WARNING"):
         ours = tokenizer_in(tmp_path)
-    assert [ours.pieces[one] for one in ours.encode(TEXT)] == pieces
+    assert [ours.pieces[one] for one in ours.encode(TEXT)] == pieces.split()
     assert re.search(warning, caplog.text) if warning else not caplog.text
 
 
@@ -138,10 +140,10 @@ def test_the_type_of_the_model_is_its_class_where_none_is_named(tmp_path, caplog
     assert tokenizer_in(tmp_path) and "a WordPiece tokenizer, not its class's" in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["bert", "electra", "distilbert"])
+@pytest.mark.parametrize("kind", ["bert", "electra", "distilbert", "nomic_bert"])
 def test_a_folder_that_names_no_class_keeps_case_with_a_warning(tmp_path, caplog, kind):
     write(tmp_path, None, {"model_type": kind}, vocabulary=False, lowercase=False)
-    assert not tokenizer_in(tmp_path).lower_case and "transformers lower-cases them" in caplog.text
+    assert not tokenizer_in(tmp_path).lower_case and "transformers takes True of" in caplog.text
 
 
 @pytest.mark.parametrize("config, warns", [(None, True), (OF_FILE, True), (BERT | {"do_lower_case": True}, False)])

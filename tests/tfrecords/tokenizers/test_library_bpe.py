@@ -86,7 +86,7 @@ def test_every_form_of_its_files_is_the_same_tokenizer(both, tmp_path):
     assert_stays_the_same(tokenizer_in(both[1]), tmp_path, LINES, published=False)
 
 
-def test_what_it_cannot_do_is_refused(both, tmp_path):
+def test_what_it_cannot_do_is_refused_or_warned_of(both, tmp_path, caplog):
     ours = tokenizer_in(both[1])
     with refused("no operations in a SavedModel; export with --inputs=ids"):
         ours.in_graph()
@@ -100,7 +100,10 @@ def test_what_it_cannot_do_is_refused(both, tmp_path):
         (tmp_path / "tokenizer_config.json").write_bytes((both[1] / "tokenizer_config.json").read_bytes())
         with refused(message):
             tokenizer_in(tmp_path)
+    values["added_tokens"].append(values["added_tokens"][0] | {"content": "[E1]", "id": 4999})
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    tokenizer_in(tmp_path)
+    assert "the special tokens '[E1]' in a text are text here, and tokens in transformers" in caplog.text
     (tmp_path / "added_tokens.json").write_text('{"[new]": 5000}')
     with refused(r"adds the tokens \[new\]"):
         tokenizer_in(tmp_path)

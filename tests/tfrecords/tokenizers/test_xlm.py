@@ -119,6 +119,19 @@ def test_ids_are_those_of_the_library_in_all_scripts(ours, theirs, kind):
     assert found == (cls, 1, sep, 3, ours.vocab_size - 1)
 
 
+def test_its_class_splits_at_blanks_whatever_its_file_says(ours, theirs, kind, tmp_path, caplog):
+    values = json.loads(theirs.to_str())
+    values["pre_tokenizer"] = values["pre_tokenizer"]["pretokenizers"][1]
+    values["normalizer"] = {"type": "Sequence", "normalizers": [values["normalizer"], {"type": "Lowercase"}]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    # A key of other classes.
+    (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": false}')
+    batch = ["", " ", "  a  b \n\t c ", "à"]
+    assert ids_of(tokenizer_in(tmp_path), batch) == ids_of(ours, batch)
+    assert "the normalizer Lowercase is followed, as in transformers 4" in caplog.text
+
+
 def test_the_graph_gives_the_same_ids_and_offsets(ours):
     assert_twins(ours, LINES + ODD)
 

@@ -72,7 +72,7 @@ class FolderFiles:
         self.is_of_library |= bool(of_class.roles)
         has_own_steps = bool(of_class.own_steps) and of_class.own_steps == self._kind
         self.by_class = self.has_config and (has_own_steps or not self.described)
-        self._is_rebuilt = has_own_steps and not self.has_config and self._kind != "WordPiece"
+        self._is_rebuilt = has_own_steps and not self.has_config
         self.of_model = not self.has_config and bool(of_class.own_steps) and not of_class.keeps_case
         self.fairseq, self.pair = of_class.fairseq, of_class.pair
         # Version 5 writes this key.
@@ -141,8 +141,9 @@ class FolderFiles:
 
     def strips_accents(self) -> bool | None:
         """Whether accents are dropped; None if that depends on `lower_case`."""
-        # transformers 5 passes this key of XLNet's class over, and any older one reads tokenizer.json.
-        keeps = None if self._class.keeps_case and self.described else self.settings.get("keep_accents")
+        # transformers 5 passes this key of XLNet's class over, and older ones read tokenizer.json. Fairseq's have none.
+        passes_over = self.fairseq or (self._class.keeps_case and self.described)
+        keeps = None if passes_over else self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
@@ -211,7 +212,11 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 def folder_rules(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Returns which of `tfrecords.tokenizers.base.FOLDER_RULES` hold for a folder's tokenizer."""
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
-    lowers_first = files.read_object(next(found, folder)).get("do_lower_case")
+    # The library's own step comes after added tokens that it matches in a text as it is.
+    lowers_first = files.read_object(next(found, folder)).get("do_lower_case") and not tokenizer.lower_case
+    tokens = [one.content for one in tokenizer.cut_tokens if one.content.swapcase() != one.content]
+    if lowers_first and tokens:
+        other_files.refuse(folder, f"says do_lower_case and adds {tokens[0]!r}")
     near = FolderFiles(folder)
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     takes_blank = near.takes_blank(mask) if tokenizer.kind == "bpe" else True

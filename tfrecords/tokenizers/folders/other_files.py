@@ -52,6 +52,7 @@ CLASSES = {
         (_PIECES,), pair=(2, 0), fairseq=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
     ),
     **dict.fromkeys(["Electra", "MobileBert", "RetriBert", "ConvBert", "Funnel", "LayoutLM", "Splinter"], _LIKE_BERT),
+    "NomicBert": _LIKE_BERT,
     "DistilBert": _LIKE_BERT._replace(segments=0),
     **dict.fromkeys(["Roberta", "Longformer", "Bart", "LED"], _LIKE_ROBERTA),
     # Their files are complete in themselves.
@@ -65,7 +66,7 @@ _ANY = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "
 def class_named(name: str) -> TokenizerClass | None:
     """Returns the class that a model's type or a class's name means, or None."""
     name = name.removesuffix("Fast").removesuffix("Tokenizer")
-    return _BY_TYPE.get(name.replace("-", "").lower())
+    return _BY_TYPE.get(name.replace("-", "").replace("_", "").lower())
 
 
 def class_names(kind: str) -> tuple[str, ...]:

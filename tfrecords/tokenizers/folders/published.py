@@ -5,6 +5,7 @@ Each kind of tokenizer is imported by the function that makes it.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from absl import logging
 
@@ -45,14 +46,20 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
 
             near.check("bpe")
             found = LibraryBPETokenizer(read_file(path), path=path, roles=near.roles())
-            ids, names = found.rules.ids, {token.content for token in found.rules.added}
-            listed = [token for token in near.added_tokens(ids) if token.content not in names]
-            if more := [token.content for token in listed if not (token.special and token.content in ids)]:
-                other_files.refuse(near.folder, f"adds the tokens {', '.join(more[:3])}")
+            _refuse_more(near, found.rules)
+            known = values["model"]["vocab"].keys() | other_files.CONTROL_TOKENS | set(found.rules.roles.values())
+            special = [token.content for token in found.rules.added if token.special and token.content not in known]
+            # Llama's own are for chats.
+            if own := [content for content in special if not content.startswith("<|")]:
+                logging.warning(
+                    "'%s': the special tokens %s in a text are text here, and tokens in transformers",
+                    *(path, ", ".join(map(repr, own[:5]))),
+                )
             return found
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(read_file(path), path=path, roles=near.roles())
         near.check("bpe")
+        _refuse_more(near, tokenizer.rules)
         made = {name: near.choose(key, getattr(tokenizer.rules, name), usual) for name, (key, usual) in ROBERTA.items()}
         rules = dataclasses.replace(tokenizer.rules, **made)
         if rules == tokenizer.rules:
@@ -65,6 +72,14 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         other_files.check_file(values, str(path))
     pieces = pieces_by_id(values["model"]["vocab"], "[unused_{}]", path)
     return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), near, lower_case, keep_accents, path)
+
+
+def _refuse_more(near: FolderFiles, rules: Any) -> None:
+    # Tokens that only the files beside a tokenizer.json add.
+    names = {token.content for token in rules.added}
+    listed = [token for token in near.added_tokens(rules.ids) if token.content not in names]
+    if more := [token.content for token in listed if not (token.special and token.content in rules.ids)]:
+        other_files.refuse(near.folder, f"adds the tokens {', '.join(more[:3])}, which {near.where} has not")
 
 
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
@@ -110,7 +125,7 @@ def wordpiece(
         other_files.refuse(path, "holds the pieces of a SentencePiece vocabulary (▁...)")
     rules = _wordpiece_rules(near)
     said = near.said("do_lower_case") if lower_case is None else lower_case
-    strips = near.strips_accents() if keep_accents is None else False if keep_accents else None
+    strips = near.said("strip_accents") if keep_accents is None else False if keep_accents else None
     plain = WordPieceTokenizer(vocabulary, said is not False, path, strips is False, rules)
     lower = not is_cased(plain) if said is None else said
     if lower_case is None:
@@ -139,7 +154,8 @@ def wordpiece(
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    if near.of_model and not lower and "do_lower_case" not in near.settings and is_cased(tokenizer):
+    is_said = near.described or "do_lower_case" in near.settings
+    if near.of_model and not lower and not is_said and is_cased(tokenizer):
         logging.warning(
             "no tokenizer_config.json in '%s' says do_lower_case; texts keep their case, as the vocabulary does, but "
             "transformers lower-cases them",
@@ -234,7 +250,13 @@ def _check_unigram(near: FolderFiles) -> bool:
     ends, pair = framing(near.steps("post_processor"), _ids_in(near), near.where, True)
     if pair not in ({}, usual_pair(ends.get("cls", near.roles().get("cls")))):
         other_files.refuse(near.where, f"frames pairs with {pair['separators_between']} separators (post_processor)")
-    return near.choose("pre_tokenizer WhitespaceSplit", len(pre) > 1, True)
+    if near.fairseq and (others := [step for step in types if step not in ("Precompiled", "Replace", "Strip")]):
+        logging.warning(
+            "'%s': the normalizer %s is followed, as in transformers 4; version 5 passes it over",
+            *(near.where, ", ".join(others)),
+        )
+    # transformers 5 builds fairseq's classes with this step whatever the file says.
+    return near.choose("pre_tokenizer WhitespaceSplit", len(pre) > 1, True) or bool(near.fairseq)
 
 
 def _check_same_pieces(near: FolderFiles, pieces: list[str], ids: dict[str, int], path: Path) -> None:
