@@ -22,14 +22,16 @@ TEXT = "Café 中国"
 BERT, OF_FILE = {"tokenizer_class": "BertTokenizer"}, {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
-def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer):
+def write(folder, config, model=None, vocabulary=True, frames=True, first=0, **normalizer):
     """Writes a folder; of a `normalizer`, with a tokenizer.json."""
     if vocabulary:
-        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+        (folder / "vocab.txt").write_text("\n".join(PIECES))
     if normalizer:
         theirs = library_wordpiece(PIECES, **normalizer)
         if frames:
             theirs.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+        own = tokenizers.normalizers
+        theirs.normalizer = own.Sequence([own.Lowercase()] * first + [theirs.normalizer])
         theirs.save(str(folder / "tokenizer.json"))
     for name, values in (("tokenizer_config.json", config), ("config.json", model)):
         if values is not None:
@@ -49,6 +51,8 @@ CHOICES = """
     BERT {"do_lower_case": true} | {"lowercase": true, "handle_chinese_chars": false} | cafe 中 国 | tokenize_chinese
     BERT {"do_lower_case": false} | {"lowercase": false, "strip_accents": true} | Café 中 国 | strip_accents is True
     OF_FILE | {"lowercase": false} | Café 中 国 |
+    OF_FILE | {"lowercase": false, "first": 1} | café 中 国 |
+    BERT {"do_lower_case": false} | {"lowercase": false, "first": 1} | Café 中 国 |
     OF_FILE {"do_lower_case": true} | {"lowercase": false} | Café 中 国 | do_lower_case is False by .* True by
     {} | {"lowercase": false} | Café 中 国 |
     null | {"lowercase": false} | Café 中 国 |
@@ -78,7 +82,7 @@ def test_a_class_that_config_json_names_is_followed_or_refused(tmp_path, config)
 
 def test_pieces_of_sentencepiece_are_no_wordpiece(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁", "##s", "▁cat"]
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     with refused(r"vocab.txt' holds the pieces of a SentencePiece vocabulary"):
         load_tokenizer(tmp_path)
 

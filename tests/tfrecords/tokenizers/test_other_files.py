@@ -112,8 +112,7 @@ def test_all_characters_are_those_of_the_library(flags, end):
 
 
 def test_private_characters_and_long_words_go_by_what_the_folder_is(tmp_path):
-    lines = "".join(f"{piece}\n" for piece in [*ROLES, "good", "x", "##x"])
-    (tmp_path / "vocab.txt").write_text(lines)
+    (tmp_path / "vocab.txt").write_text("\n".join([*ROLES, "good", "x", "##x"]))
     long, text = "x" * 101, "\uf0b7 good"
     bare = tokenizer_in(tmp_path)
     assert bare.encode(text) == [1, 5] and bare.encode(long) == [6] + [7] * 100

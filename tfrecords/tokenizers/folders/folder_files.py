@@ -70,6 +70,8 @@ class FolderFiles:
         of_class = self._class = class_named(str(named or "")) or TokenizerClass()
         self._kind = other_files.kind_of(self.described) if self.described else ""
         self.is_of_library |= bool(of_class.roles)
+        types = [step["type"] for step in self.steps("normalizer")]
+        self.lowers_first = self._kind == "WordPiece" and types[:1] == ["Lowercase"]
         has_own_steps = bool(of_class.own_steps) and of_class.own_steps == self._kind
         self.by_class = self.has_config and (has_own_steps or not self.described)
         self._is_rebuilt = has_own_steps and not self.has_config
@@ -106,7 +108,8 @@ class FolderFiles:
         """Returns the files' value of a rule such as "do_lower_case", or None; warns if files disagree."""
         of_bert, step_type = _RULES[key]
         steps = self.steps("normalizer")
-        inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
+        last = steps[-1] if steps else {}
+        inside = last.get(of_bert) if "lowercase" in last else step_type in [step["type"] for step in steps]
         keras = self._of_keras.get("config", {}).get(of_bert) if key == "do_lower_case" else None
         found = self.choose(key, inside if self.described else None, self.default(key))
         return keras if found is None and isinstance(keras, bool) else found
@@ -213,11 +216,12 @@ def folder_rules(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Returns which of `tfrecords.tokenizers.base.FOLDER_RULES` hold for a folder's tokenizer."""
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     # The library's own step comes after added tokens that it matches in a text as it is.
-    lowers_first = files.read_object(next(found, folder)).get("do_lower_case") and not tokenizer.lower_case
+    near = FolderFiles(folder)
+    says_so = files.read_object(next(found, folder)).get("do_lower_case")
+    lowers_first = (says_so or (near.lowers_first and not near.by_class)) and not tokenizer.lower_case
     tokens = [one.content for one in tokenizer.cut_tokens if one.content.swapcase() != one.content]
     if lowers_first and tokens:
         other_files.refuse(folder, f"says do_lower_case and adds {tokens[0]!r}")
-    near = FolderFiles(folder)
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     takes_blank = near.takes_blank(mask) if tokenizer.kind == "bpe" else True
     if takes_blank is None and (folder / "merges.txt").is_file():

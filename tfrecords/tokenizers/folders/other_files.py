@@ -160,7 +160,8 @@ def _keys(names: str) -> dict[str, None]:
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
     "WordPiece": {
-        "normalizer": {"BertNormalizer": _BERT},
+        # The first is sentence-transformers' own step, before the tokenizer's.
+        "normalizer": {"Lowercase": _NOTHING, "BertNormalizer": _BERT},
         "pre_tokenizer": {"BertPreTokenizer": _NOTHING},
         "post_processor": FRAMES,
         "model": {

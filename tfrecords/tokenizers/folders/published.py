@@ -168,8 +168,8 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
     names, usual_pair = near.roles(others=False), pair_rules(*near.pair)
     rules = dataclasses.replace(rules, **usual_pair)
     if near.described:
-        steps = {part: near.steps(part) for part in ("normalizer", "pre_tokenizer")}
-        types = [step["type"] for step in (*steps["normalizer"], *steps["pre_tokenizer"])]
+        steps = [*near.steps("normalizer")[near.lowers_first :], *near.steps("pre_tokenizer")]
+        types = [step["type"] for step in steps]
         if types not in (["BertNormalizer", "BertPreTokenizer"], ["BertPreTokenizer"]):
             other_files.refuse(near.where, f"has the normalizer and pre_tokenizer {', '.join(types) or 'none'}")
         model = near.described["model"]
