@@ -63,7 +63,7 @@ class Window(Extension):
         stored = counts if cost.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
         return cost._replace(pairs=sum(counts), stored_pairs=sum(stored))
 
-    def attention(self, attention: Any, weights: Weights) -> Any:
+    def attention(self, attention: Any, weights: Weights, make_blocks: Any = None) -> Any:
         window = self.attention_window
 
         def attend(attention: Any, query: Tensor, key: Tensor, value: Tensor, pairs: Any, step: Step) -> Tensor:
@@ -77,7 +77,8 @@ class Window(Extension):
             is_near = self.is_local(step) and not step.only_summary
             if is_near and not (isinstance(length, int) and length <= window + 1):
                 first = self.window_first_token
-                return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE, first)
+                blocks = (make_blocks or Blocks)(query, window)
+                return attend_nearby(query, key, value, pairs.bias, score, weigh, blocks, MASKED_SCORE, first)
             seen = self.seen_by_summary(step)
             if seen.stop is not None:
                 key, value = key[:, :, seen], value[:, :, seen]
@@ -100,6 +101,38 @@ def pairs(length: int, window: int) -> int:
     return -(-length // window) * window * (3 * window + 1) + length
 
 
+class Blocks:
+    """Cuts rows [batch, heads, length, size] into blocks; tokens attend to their own block and its two neighbours.
+
+    `is_near`, bool [queries, keys], is whether a block's query attends to such a key.
+    """
+
+    def __init__(self, rows: Tensor, window: int):
+        self._window, self._length = window, ops.shape(rows)[2]
+        self._count = (self._length + window - 1) // window
+        self.is_near = ops.abs(ops.arange(3 * window)[None] - window - ops.arange(window)[:, None]) <= window
+
+    def own(self, rows: Tensor, filler: float = 0.0) -> Tensor:
+        """Returns [batch, heads, blocks, queries, size]; `filler` is behind the row's end."""
+        batch, heads, length, size = ops.shape(rows)
+        missing = ops.full((batch, heads, self._count * self._window - length, size), filler, rows.dtype)
+        filled = ops.concatenate([rows, missing], axis=2)
+        return ops.reshape(filled, (batch, heads, self._count, self._window, size))
+
+    def near(self, rows: Tensor, filler: float = 0.0) -> Tensor:
+        """Returns [batch, heads, blocks, keys, size]; `filler` is before the row and behind it."""
+        own = self.own(rows, filler)
+        edge = ops.full_like(own[:, :, :1], filler)
+        before = ops.concatenate([edge, own[:, :, :-1]], axis=2)
+        after = ops.concatenate([own[:, :, 1:], edge], axis=2)
+        return ops.concatenate([before, own, after], axis=3)
+
+    def join(self, contexts: Tensor) -> Tensor:
+        """Reverses `own`."""
+        batch, heads, _, _, size = ops.shape(contexts)
+        return ops.reshape(contexts, (batch, heads, self._count * self._window, size))[:, :, : self._length]
+
+
 def attend_nearby(
     query: Tensor,
     key: Tensor,
@@ -107,11 +140,11 @@ def attend_nearby(
     bias: Tensor | None,
     score: Callable,
     weigh: Callable,
-    window: int,
+    blocks: Blocks,
     masked: float,
     with_first: bool = True,
 ) -> Tensor:
-    """Computes attention to tokens at most `window` positions away.
+    """Computes attention to near tokens of the same and the neighbouring blocks.
 
     If `with_first`, all also attend to the first token, which itself attends to all.
 
@@ -119,43 +152,23 @@ def attend_nearby(
     added to all scores, and `masked` to those of pairs that must not attend. `score` returns scores [..., queries,
     keys]; `weigh(scores, number of the call)` returns their probabilities.
     """
-    batch, heads, length, size = ops.shape(query)
-    count = (length + window - 1) // window
-    missing = count * window - length
-
-    def blocks(rows: Tensor, filler: float = 0.0) -> Tensor:
-        shape = ops.shape(rows)
-        filled = ops.concatenate([rows, ops.full((shape[0], shape[1], missing, shape[3]), filler, rows.dtype)], axis=2)
-        return ops.reshape(filled, (shape[0], shape[1], count, window, shape[3]))
-
-    def with_neighbours(rows: Tensor, filler: float = 0.0) -> Tensor:
-        own = blocks(rows, filler)
-        edge = ops.full_like(own[:, :, :1], filler)
-        before = ops.concatenate([edge, own[:, :, :-1]], axis=2)
-        after = ops.concatenate([own[:, :, 1:], edge], axis=2)
-        return ops.concatenate([before, own, after], axis=3)
-
+    batch, _, length, _ = ops.shape(query)
     if bias is None:
         bias = ops.zeros((batch, 1, 1, length), query.dtype)
     # All attend to the first token, once.
     of_keys = ops.where(ops.arange(length) == 0, ops.cast(masked, bias.dtype), bias) if with_first else bias
-    of_keys = with_neighbours(ops.transpose(of_keys, (0, 1, 3, 2)), masked)[..., 0]
-    places = ops.arange(3 * window)[None] - window - ops.arange(window)[:, None]
-    of_pairs = ops.cast(ops.where(ops.abs(places) <= window, 0.0, masked), query.dtype)
-    queries = blocks(query)
-    scores = score(queries, with_neighbours(key))
-    scores = scores + of_pairs + ops.expand_dims(of_keys, 3)
+    of_keys = blocks.near(ops.transpose(of_keys, (0, 1, 3, 2)), masked)[..., 0]
+    of_pairs = ops.cast(ops.where(blocks.is_near, 0.0, masked), query.dtype)
+    queries, values = blocks.own(query), blocks.near(value)
+    scores = score(queries, blocks.near(key)) + (of_pairs + ops.expand_dims(of_keys, 3))
     if not with_first:
-        contexts = ops.matmul(weigh(scores, 0), with_neighbours(value))
-        return ops.reshape(contexts, (batch, heads, count * window, size))[:, :, :length]
-    of_first = ops.expand_dims(bias, 3)[..., :1]
-    first = score(queries, ops.expand_dims(key[:, :, :1], 2)) + of_first
+        return blocks.join(ops.matmul(weigh(scores, 0), values))
+    first = score(queries, ops.expand_dims(key[:, :, :1], 2)) + ops.expand_dims(bias, 3)[..., :1]
     probabilities = weigh(ops.concatenate([scores, first], axis=-1), 0)
-    contexts = ops.matmul(probabilities[..., : 3 * window], with_neighbours(value))
-    contexts = contexts + probabilities[..., 3 * window :] * ops.expand_dims(value[:, :, :1], 2)
-    contexts = ops.reshape(contexts, (batch, heads, count * window, size))
+    contexts = ops.matmul(probabilities[..., :-1], values)
+    contexts = contexts + probabilities[..., -1:] * ops.expand_dims(value[:, :, :1], 2)
     of_all = weigh(score(query[:, :, :1], key) + bias, 1)
-    return ops.concatenate([ops.matmul(of_all, value), contexts[:, :, 1:length]], axis=2)
+    return ops.concatenate([ops.matmul(of_all, value), blocks.join(contexts)[:, :, 1:]], axis=2)
 
 
 def attend_by_parts(

@@ -123,10 +123,10 @@ def is_unsigned(half: FeedForwardHalf) -> bool:
     return half.gate is None and half.is_fused
 
 
-def of_step(values: np.ndarray, step: Step) -> Tensor:
-    """Returns a step's element of float32 [steps]."""
+def of_step(values: np.ndarray, step: Step) -> Any:
+    """Returns a step's element of float32 [steps]: a tensor within a loop, else a number."""
     number = step.number
-    return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
+    return values[number] if isinstance(number, int) else tf.gather(values, number)
 
 
 def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str) -> None:

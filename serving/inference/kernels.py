@@ -31,10 +31,10 @@ class KernelSettings(NamedTuple):
 class ExportedExtension(tf.Module):
     """An extension in an export, with its weights as constants; `serving/inference/extensions` has subclasses.
 
-    `has_one_row`: whether it supports single rows (OneRow).
+    `has_one_row`: whether it supports single rows (OneRow). `is_plain`: whether it is for LiteRT.
     """
 
-    has_one_row = True
+    has_one_row, is_plain = True, False
 
     def __init__(self, extension: Extension, encoder: AlbertEncoder, settings: KernelSettings):
         super().__init__()
@@ -70,10 +70,11 @@ def exported_extensions(
     """Returns an object per extension of an encoder: of its class for exports, or ExportedExtension if `is_plain`."""
     found = []
     for extension in encoder.config.extensions:
-        cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"
-        if not is_plain and importlib.util.find_spec(name) is not None:
+        defined, name = (), f"serving.inference.extensions.{extension.name}"
+        if importlib.util.find_spec(name) is not None:
             defined = [one for one in vars(importlib.import_module(name)).values() if isinstance(one, type)]
-            cls = next(one for one in defined if one.__module__ == name and issubclass(one, ExportedExtension))
+        own = (one for one in defined if one.__module__ == name and issubclass(one, ExportedExtension))
+        cls = next((one for one in own if one.is_plain == is_plain), ExportedExtension)
         found.append(cls(extension, encoder, settings))
     return found
 

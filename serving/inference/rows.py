@@ -34,10 +34,8 @@ class Tables(NamedTuple):
     block_length: Tensor
     block_is_masked: Tensor
     block_first_cell: Tensor
-    # Where each (row, head, position) of a block lies among all tokens' heads, and the way back.
+    # Where each query, (row, head, position) of a block, lies among all tokens' heads, and the way back.
     query: Tensor
-    key: Tensor
-    value: Tensor
     back: Tensor
     bias: Tensor
     # The first row of each block, where the last token stands for a row.
@@ -62,8 +60,6 @@ def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig) ->
         block_is_masked=tf.pad(is_masked, [[0, 1]]),
         block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
         query=query,
-        key=query + config.num_attention_heads,
-        value=query + 2 * config.num_attention_heads,
         back=tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]]),
         bias=tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE),
         block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.spec.last_token else (),
@@ -322,14 +318,12 @@ class FlatRows(BatchRows):
         shape = [rows, heads, length]
         count = rows * length
 
-        def take(index: Tensor) -> Tensor:
-            return tf.reshape(tf.slice(index, [cell * heads], [count * heads]), shape)
-
         def by_row(values: Tensor) -> Tensor:
             width = values.shape[1:].as_list()
             return tf.reshape(tf.slice(values, [cell, *[0] * len(width)], [count, *width]), [rows, length, *width])
 
-        query, key, value = map(take, (tables.query, tables.key, tables.value))
+        query = tf.reshape(tf.slice(tables.query, [cell * heads], [count * heads]), shape)
+        key, value = query + heads, query + 2 * heads
         features = {name: (by_row(values),) * 2 for name, values in self.features.items()}
         summary: Any = None
         if step.only_summary and self.last_token:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 
 from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
-from albert_tf.extensions.window import attend_nearby
+from albert_tf.extensions.window import Blocks, attend_nearby
 from tests.albert_tf import depth_cases
 from tests.albert_tf.depth_cases import MEMORY, STREAMS, TOKENS, WINDOW
 from tests.refusals import refused
@@ -127,7 +127,7 @@ def test_nearby_is_the_square_of_all_pairs_with_a_mask(length, window, is_masked
     bias = np.where(places < random.integers(1, length + 1, (2, 1, 1, 1)), 0, -10000.0).astype("float32")
     near = (np.abs(places[:, None] - places) <= window) | (places == 0) | (places == 0)[:, None]
     scores = np.where(near, query @ key.transpose(0, 1, 3, 2) + bias * is_masked, -1e30)
-    found = attend_nearby(query, key, value, bias if is_masked else None, score, weigh, window, -10000.0)
+    found = attend_nearby(query, key, value, bias if is_masked else None, score, weigh, Blocks(query, window), -10000.0)
     assert_allclose(found, softmax(scores, axis=-1) @ value, atol=1e-5)
 
 

@@ -32,7 +32,7 @@ class ExportedRotary(ExportedExtension):
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Rotates neighbouring pairs in [rows, heads, length, head_size] by complex [rows, length, head_size / 2]."""
-    rows, count, length, size = tf.unstack(tf.shape(heads))
-    pairs = tf.bitcast(tf.reshape(tf.cast(heads, tf.float32), [rows, count, length * size // 2, 2]), tf.complex64)
-    turned = pairs * tf.reshape(rotation, [rows, 1, length * size // 2])
-    return tf.cast(tf.reshape(tf.bitcast(turned, tf.float32), tf.shape(heads)), heads.dtype)
+    shape = tf.shape(heads)
+    pairs = tf.reshape(tf.cast(heads, tf.float32), tf.concat([shape[:3], [heads.shape[3] // 2, 2]], 0))
+    turned = tf.bitcast(pairs, tf.complex64) * tf.expand_dims(rotation, 1)
+    return tf.cast(tf.reshape(tf.bitcast(turned, tf.float32), shape), heads.dtype)

@@ -29,7 +29,8 @@ class ExportedWindow(ExportedExtension):
                 return attention.softmax(scores, step, part)
 
             bias = tf.cast(pairs.bias, query.dtype)
-            return window.attend_nearby(query, key, value, bias, score, weigh, places, MASKED_SCORE, with_first)
+            blocks = GatheredBlocks(query, places)
+            return window.attend_nearby(query, key, value, bias, score, weigh, blocks, MASKED_SCORE, with_first)
 
         length, places = tf.shape(key)[2], self.extension.attention_window
         with_first = self.extension.window_first_token
@@ -41,3 +42,37 @@ class ExportedWindow(ExportedExtension):
         if self.extension.is_local(step):
             return tf.cond(length <= places + 1, to_all, nearby)
         return attend_by_parts(attention, query, key, value, pairs, step)
+
+
+class GatheredBlocks(window.Blocks):
+    """Blocks in few operations, whose sizes LiteRT knows before it computes: so one memory serves several tensors."""
+
+    def __init__(self, rows: Tensor, window: int):
+        self._last = tf.shape(rows)[2] - 1
+        self._positions = tf.range(tf.shape(rows)[2])
+        inside, firsts = self._positions[:window], tf.expand_dims(self._positions[::window], 1)
+        near = tf.concat([inside - window, inside, inside + window], 0)
+        self.is_near = tf.abs(near - tf.expand_dims(inside, 1)) <= window
+        self._queries, self._keys = firsts + inside, firsts + near
+
+    def own(self, rows: Tensor, filler: float = 0.0) -> Tensor:
+        return tf.gather(rows, tf.minimum(self._queries, self._last), axis=2)
+
+    def near(self, rows: Tensor, filler: float = 0.0) -> Tensor:
+        places = tf.clip_by_value(self._keys, 0, self._last)
+        found = tf.gather(rows, places, axis=2)
+        return tf.where(tf.expand_dims(places == self._keys, -1), found, filler) if filler else found
+
+    def join(self, contexts: Tensor) -> Tensor:
+        count = tf.reduce_prod(tf.shape(self._queries), keepdims=True)
+        shape = tf.concat([tf.shape(contexts)[:2], count, [contexts.shape[-1]]], 0)
+        return tf.gather(tf.reshape(contexts, shape), self._positions, axis=2)
+
+
+class LiteRtWindow(ExportedExtension):
+    """Attends to near keys in rows of every length; LiteRT's conditions have results of unknown size."""
+
+    is_plain = True
+
+    def attention(self, attention: Attention) -> Attention:
+        return self.extension.attention(attention, self.weights, GatheredBlocks)

@@ -45,6 +45,7 @@ class SavedModel:
         for name in {info.name for signature in self.signatures.values() for info in signature.outputs.values()}:
             self._guard(name)
         self._session._extend_graph()
+        _trim()
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """Runs the graph once and returns one array per fetch.
@@ -72,10 +73,7 @@ class SavedModel:
     def close(self) -> None:
         self._session.close()
         self._session = self._graph = self._elements = None
-        # Graphs hold reference cycles, and freed weights stay with the allocator until it is asked.
-        gc.collect()
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
+        _trim()
 
     def _guard(self, name: str) -> None:
         # Fails the run if a string output has too many dimensions for NumPy, which would end the process.
@@ -101,6 +99,13 @@ class SavedModel:
                 raise invalid_argument(message) from error
             self._elements[name] = element
         return element
+
+
+def _trim() -> None:
+    # Graphs hold reference cycles, and what is freed stays with the allocator until it is asked.
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager
