@@ -12,32 +12,21 @@ from tfrecords.base.machine.cpu import cores, has_only_avx2, limit_libraries, tr
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
 
-@pytest.fixture
-def cpu_info(tmp_path, monkeypatch):
-    """Writes a cpuinfo file with some flags; the switch is not set, and put back after the test."""
-    monkeypatch.setenv(SWITCH, "")
-    monkeypatch.delenv(SWITCH)
-
-    def write(flags):
-        path = tmp_path / "cpuinfo"
-        path.write_text(f"model name : a CPU\nflags\t\t: {flags}\nbugs\t: none\nflags : of another core\n")
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(
     "flags, only_avx2", [("fpu avx", False), ("fpu avx2", True), ("fpu avx2 avx512f", False), ("", False)]
 )
-def test_training_multiplies_by_onednn_where_tensorflow_would_not(flags, only_avx2, cpu_info):
-    assert has_only_avx2(cpu_info(flags)) == only_avx2
-    train_by_onednn(cpu_info(flags))
+def test_training_multiplies_by_onednn_where_tensorflow_would_not(flags, only_avx2, tmp_path, monkeypatch):
+    # Put back after the test.
+    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.delenv(SWITCH)
+    cpu_info = tmp_path / "cpuinfo"
+    cpu_info.write_text(f"model name : a CPU\nflags\t\t: {flags}\nbugs\t: none\nflags : of another core\n")
+    assert has_only_avx2(cpu_info) == only_avx2
+    train_by_onednn(cpu_info)
     assert os.environ.get(SWITCH) == ("1" if only_avx2 else None)
-
-
-def test_what_the_user_set_stays(cpu_info, monkeypatch):
+    # What the user set stays.
     monkeypatch.setenv(SWITCH, "0")
-    train_by_onednn(cpu_info("avx2"))
+    train_by_onednn(cpu_info)
     assert os.environ[SWITCH] == "0"
 
 
