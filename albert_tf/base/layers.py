@@ -56,6 +56,10 @@ if keras.backend.backend() == "jax":
     import jax
 elif keras.backend.backend() == "tensorflow":
     import tensorflow as tf
+else:
+    raise UserError(
+        f"Keras's backend is {keras.backend.backend()}; models need tensorflow or jax: set KERAS_BACKEND=tensorflow"
+    )
 
 # Smaller arrays stay in the cache anyway and do not repay the compilation.
 LEAST_ELEMENTS = 1 << 17

@@ -92,23 +92,25 @@ cores() {
     count=$(nproc)
     while IFS=: read -r _ controllers path; do
         case ,$controllers, in ,, | *,cpu,*) ;; *) continue ;; esac
-        # In a container the files of its own group are often at the top.
-        top=$root/sys/fs/cgroup/$controllers
-        folder=${top%/}${path%/}
-        while :; do
-            quota=""
-            if [ -r "$folder/cpu.max" ]; then
-                read -r quota period <"$folder/cpu.max"
-            elif [ -r "$folder/cpu.cfs_quota_us" ]; then
-                read -r quota <"$folder/cpu.cfs_quota_us"
-                read -r period <"$folder/cpu.cfs_period_us"
-            fi
-            case $quota in
-            "" | *[!0-9]*) ;;
-            *) [ $((quota / period)) -ge "$count" ] || count=$((quota / period)) ;;
-            esac
-            [ "$folder" != "${top%/}" ] || break
-            folder=${folder%/*}
+        # Some kernels say cpuacct,cpu where the folder is cpu,cpuacct; a link cpu leads to it.
+        for top in "$root/sys/fs/cgroup/$controllers" "$root/sys/fs/cgroup/${controllers:+cpu}"; do
+            # In a container the files of its own group are often at the top.
+            folder=${top%/}${path%/}
+            while :; do
+                quota=""
+                if [ -r "$folder/cpu.max" ]; then
+                    read -r quota period <"$folder/cpu.max"
+                elif [ -r "$folder/cpu.cfs_quota_us" ]; then
+                    read -r quota <"$folder/cpu.cfs_quota_us"
+                    read -r period <"$folder/cpu.cfs_period_us"
+                fi
+                case $quota in
+                "" | *[!0-9]*) ;;
+                *) [ $((quota / period)) -ge "$count" ] || count=$((quota / period)) ;;
+                esac
+                [ "$folder" != "${top%/}" ] || break
+                folder=${folder%/*}
+            done
         done
     done <"$root/proc/self/cgroup"
     [ "$count" -ge 1 ] || count=1

@@ -1,6 +1,7 @@
 """`model.fit` under KERAS_BACKEND=jax is Keras's own; the layers compute there what they compute under TensorFlow."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,12 @@ def test_a_fit_under_jax_learns_what_one_under_tensorflow_does(tmp_path):
     assert set(found.files) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+def test_other_backends_are_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(ValueError, match="is torch; models need tensorflow or jax: set KERAS_BACKEND=tensorflow"):
+        runpy.run_path(JAX["PYTHONPATH"] + "/albert_tf/base/layers.py")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import msgspec
 from serving.gateway.errors import Refusal, bad_request
 from serving.wire.json_names import repeated_name
 
-Text = str | list[str | int | list[int]]
+Text = str | list[str | int | list[int | str]]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 _IDS = (
     "token ids are not taken: those of another vocabulary would give wrong answers without an error; send text "
@@ -263,7 +263,8 @@ def texts_of(value: Text, name: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     for text in texts:
         if not isinstance(text, str):
-            raise bad_request(f"{name}: {_IDS}")
+            is_nested = isinstance(text, list) and any(isinstance(one, str) for one in text)
+            raise bad_request(f"{name}: {'a list within the list; send one list of texts' if is_nested else _IDS}")
     return texts
 
 

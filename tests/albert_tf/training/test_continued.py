@@ -118,7 +118,7 @@ def test_rows_longer_than_the_weights_take_name_the_command_that_helps(tiny_sett
 def larger(settings, tiny_run, topics, tmp_path_factory):
     """The same on records of a larger vocabulary than the run's."""
     folder, tokenizer = tmp_path_factory.mktemp("larger"), add_words(load(tiny_run).tokenizer, WORDS)
-    build_text(folder, topics.read_text()[:60_000], tokenizer, max_seq_length=32, split_sentences=True)
+    build_text(folder, topics.read_text()[:120_000], tokenizer, max_seq_length=32, split_sentences=True)
     return dataclasses.replace(settings, tokenizer=f"{folder}/data", train_data=f"{folder}/data")
 
 

@@ -2,7 +2,6 @@ import importlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,32 +12,21 @@ from tfrecords.base.machine.cpu import cores, has_only_avx2, limit_libraries, tr
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
 
-@pytest.fixture
-def cpu_info(tmp_path, monkeypatch):
-    """Writes a cpuinfo file with some flags; the switch is not set, and put back after the test."""
-    monkeypatch.setenv(SWITCH, "")
-    monkeypatch.delenv(SWITCH)
-
-    def write(flags):
-        path = tmp_path / "cpuinfo"
-        path.write_text(f"model name : a CPU\nflags\t\t: {flags}\nbugs\t: none\nflags : of another core\n")
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(
     "flags, only_avx2", [("fpu avx", False), ("fpu avx2", True), ("fpu avx2 avx512f", False), ("", False)]
 )
-def test_training_multiplies_by_onednn_where_tensorflow_would_not(flags, only_avx2, cpu_info):
-    assert has_only_avx2(cpu_info(flags)) == only_avx2
-    train_by_onednn(cpu_info(flags))
+def test_training_multiplies_by_onednn_where_tensorflow_would_not(flags, only_avx2, tmp_path, monkeypatch):
+    # Put back after the test.
+    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.delenv(SWITCH)
+    cpu_info = tmp_path / "cpuinfo"
+    cpu_info.write_text(f"model name : a CPU\nflags\t\t: {flags}\nbugs\t: none\nflags : of another core\n")
+    assert has_only_avx2(cpu_info) == only_avx2
+    train_by_onednn(cpu_info)
     assert os.environ.get(SWITCH) == ("1" if only_avx2 else None)
-
-
-def test_what_the_user_set_stays(cpu_info, monkeypatch):
+    # What the user set stays.
     monkeypatch.setenv(SWITCH, "0")
-    train_by_onednn(cpu_info("avx2"))
+    train_by_onednn(cpu_info)
     assert os.environ[SWITCH] == "0"
 
 
@@ -61,30 +49,27 @@ def test_commands_that_train_set_the_switch_before_anything_else(command, monkey
         ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "399999 100000", "cpu.max": "max 1"}, 3),
         ("0::/a", {"a/cpu.max": "50000 100000"}, 1),
         ("4:cpuacct,cpu:/a\n0::/", {"cpuacct,cpu/a/cpu.cfs_quota_us": "-1", "cpuacct,cpu/a/cpu.cfs_period_us": "9"}, 8),
-        ("4:cpu:/docker/1", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ("4:cpuacct,cpu:/docker/1", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
         ("5:memory:/a", {"memory/a/cpu.max": "100000 100000"}, 8),
     ],
 )
 def test_cores_are_those_of_the_affinity_and_of_every_cgroup(groups, limits, expected, tmp_path, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
-    files = {"proc/self/cgroup": groups} | {f"sys/fs/cgroup/{name}": text for name, text in limits.items()}
+    # The server and nproc are scripts here; the server prints its flags.
+    scripts = {"nproc": "#!/bin/sh\necho 8", "tensorflow_model_server": '#!/bin/sh\necho "$@"'}
+    files = scripts | {"proc/self/cgroup": groups} | {f"sys/fs/cgroup/{name}": text for name, text in limits.items()}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
-    assert cores(tmp_path) == expected
-    # The script that starts tensorflow_model_server in images has the same rule; here the server prints its flags.
-    commands = {"nproc": "echo 8", "tensorflow_model_server": 'echo "$@"'}
-    for name, command in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{command}\n")
         (tmp_path / name).chmod(0o755)
-    script = Path(serving.__file__).parent / "deploy" / "link_versions.sh"
+    assert cores(tmp_path) == expected
+    # The script that starts tensorflow_model_server in images has the same rule.
     environment = {"ALBERT_TF_ROOT": tmp_path, "MODELS": tmp_path, "LINKS": tmp_path / "links", "MODEL_NAME": "proc"}
-    done = subprocess.run(
-        ["sh", script, "tensorflow_model_server", "--port=1"], capture_output=True, text=True, timeout=60,
-        env=environment | {"PATH": f"{tmp_path}:{os.defpath}", "LINK_SECONDS": "0.1"}
-    )  # fmt: skip
-    intra, inter = (f"--tensorflow_{kind}_op_parallelism={expected}" for kind in ("intra", "inter"))
-    assert done.stdout.split() == [intra, inter, "--port=1"], done.stderr
+    environment |= {"PATH": f"{tmp_path}:{os.defpath}", "LINK_SECONDS": "0.1"}
+    command = ["sh", f"{serving.__path__[0]}/deploy/link_versions.sh", "tensorflow_model_server", "--port=1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    flags = [f"--tensorflow_{kind}_op_parallelism={expected}" for kind in ("intra", "inter")]
+    assert done.stdout.split() == [*flags, "--port=1"], done.stderr
 
 
 def test_cores_where_there_is_no_affinity(tmp_path, monkeypatch):

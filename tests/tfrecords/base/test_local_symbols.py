@@ -1,4 +1,4 @@
-"""TensorFlow does not lend its symbols to libraries that are loaded later."""
+"""TensorFlow does not lend its symbols to libraries that are loaded later; whose command a process is."""
 
 import sys
 from importlib import metadata
@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 import tensorflow as tf
 
-from tfrecords.base.machine.started import LocalSymbols
+from tfrecords.base.machine.started import LocalSymbols, is_our_command
 
 FLAGS = "tensorflow.python.pywrap_dlopen_global_flags"
 
@@ -35,3 +35,8 @@ def test_this_process_has_them_to_itself_and_one_that_does_not_is_warned(monkeyp
     monkeypatch.setitem(sys.modules, FLAGS, None)
     with pytest.warns(match="albert_tf first"):
         LocalSymbols.find_spec("triton")
+
+
+def test_an_argument_m_of_a_script_is_not_pythons(monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", [*sys.argv, "-m"])
+    assert not is_our_command()

@@ -69,16 +69,18 @@ def _quotas(root: Path) -> Iterator[int]:
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        # In a container the files of its own group are often at the top.
-        group = root / "sys/fs/cgroup" / controllers
-        for folder in (group / path.lstrip("/"), *(group / path.lstrip("/")).parents):
-            limits = _words_of(folder / "cpu.max") or [
-                word for name in ("quota", "period") for word in _words_of(folder / f"cpu.cfs_{name}_us")
-            ]
-            if len(limits) == 2 and limits[0].isdecimal():
-                yield int(limits[0]) // int(limits[1])
-            if folder == group:
-                break
+        # Some kernels say cpuacct,cpu where the folder is cpu,cpuacct; a link cpu leads to it.
+        for name in {controllers, controllers and "cpu"}:
+            # In a container the files of its own group are often at the top.
+            group = root / "sys/fs/cgroup" / name
+            for folder in (group / path.lstrip("/"), *(group / path.lstrip("/")).parents):
+                limits = _words_of(folder / "cpu.max") or [
+                    word for name in ("quota", "period") for word in _words_of(folder / f"cpu.cfs_{name}_us")
+                ]
+                if len(limits) == 2 and limits[0].isdecimal():
+                    yield int(limits[0]) // int(limits[1])
+                if folder == group:
+                    break
 
 
 def _words_of(path: Path, separator: str | None = None) -> list[str]:

@@ -14,9 +14,10 @@ _PACKAGES = ("tfrecords", "albert_tf", "serving")
 
 def is_our_command() -> bool:
     """Returns whether this process is `python -m albert_tf.run_...`, or an installed script."""
-    if "-m" in sys.orig_argv:
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _PACKAGES
-    return os.path.basename(sys.argv[0]).startswith("albert-")
+    # The words before the command's own arguments: a script may have an argument -m, too.
+    start = sys.orig_argv[-1 - len(sys.argv) :][:2]
+    is_module = start[:1] == ["-m"] and start[-1].split(".")[0] in _PACKAGES
+    return is_module or os.path.basename(sys.argv[0]).startswith("albert-")
 
 
 def end_quietly_when_interrupted() -> None:
