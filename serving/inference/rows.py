@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,12 +23,11 @@ SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 class Tables(NamedTuple):
     """The index tables of rows, sorted by ascending length.
 
-    A block is all rows that attention pads to one length. Fields block_* are [blocks + 1]: the last block is empty.
+    A block is all rows that attention pads to one length. Fields block_* are [blocks].
     """
 
     lengths: Tensor  # [rows]
     starts: Tensor  # [rows], their first tokens
-    num_blocks: Tensor
     block_rows: Tensor
     block_length: Tensor
     block_is_masked: Tensor
@@ -49,20 +47,18 @@ def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig) ->
     """
     starts = tf.cumsum(lengths, exclusive=True)
     longest, _, counts = tf.unique_with_counts(block_lengths)
-    is_masked = tf.gather(lengths, tf.cumsum(counts, exclusive=True)) != longest
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
     return Tables(
         lengths=lengths,
         starts=starts,
-        num_blocks=tf.size(counts),
-        block_rows=tf.pad(counts, [[0, 1]]),
-        block_length=tf.pad(longest, [[0, 1]]),
-        block_is_masked=tf.pad(is_masked, [[0, 1]]),
-        block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
+        block_rows=counts,
+        block_length=longest,
+        block_is_masked=tf.gather(lengths, tf.cumsum(counts, exclusive=True)) != longest,
+        block_first_cell=tf.cumsum(counts * longest, exclusive=True),
         query=query,
         back=tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]]),
         bias=tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE),
-        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.spec.last_token else (),
+        block_first_row=tf.cumsum(counts, exclusive=True) if config.spec.last_token else (),
     )
 
 
@@ -289,9 +285,13 @@ class FlatRows(BatchRows):
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
         flat = tf.reshape(projected, [-1, self.config.head_size])
-        attend = functools.partial(self._attend_block, flat, step)
-        first = attend(0)
-        contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
+        count = tf.size(self.tables.block_rows)
+        contexts = tf.TensorArray(flat.dtype, count, infer_shape=False, element_shape=[None, self.config.head_size])
+        contexts = tf.while_loop(
+            lambda block, _: block < count,
+            lambda block, contexts: (block + 1, contexts.write(block, self._attend_block(flat, step, block))),
+            (0, contexts),
+        )[1].concat()
         if not step.only_summary:
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
@@ -299,17 +299,6 @@ class FlatRows(BatchRows):
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         starts = self.tables.starts
         return tf.gather(hidden, starts + self.tables.lengths - 1 if self.last_token else starts)
-
-    def _attend_others(self, attend: Callable, first: Tensor) -> Tensor:
-        contexts = tf.TensorArray(
-            first.dtype, self.tables.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
-        )
-        contexts = tf.while_loop(
-            lambda block, contexts: block < self.tables.num_blocks,
-            lambda block, contexts: (block + 1, contexts.write(block, attend(block))),
-            (1, contexts.write(0, first)),
-        )[1]
-        return contexts.concat()
 
     def _attend_block(self, flat: Tensor, step: Step, block: Tensor) -> Tensor:
         tables, heads = self.tables, self.config.num_attention_heads

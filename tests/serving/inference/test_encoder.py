@@ -124,7 +124,7 @@ def test_kernels_are_of_few_sizes():
     batch = FlatBatch(tf.sequence_mask([9, 1, 130, 65]), CONFIG)
     assert batch.computed.shape == [208] and batch.cells.shape == [205]
     tables = make_tables(batch.lengths, round_up(batch.lengths), CONFIG)
-    assert tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
+    assert tables.block_length.numpy().tolist() == [4, 12, 72, 144]
 
 
 def test_relative_positions_are_one_matrix_of_the_longest_row():
