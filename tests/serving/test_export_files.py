@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow_text  # noqa: F401  registers the operations of exports that other processes wrote
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
