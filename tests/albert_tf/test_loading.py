@@ -15,7 +15,7 @@ from tfrecords.tokenizers.vocabularies.training import train_bpe
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
-VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
+VOCABULARY = "\n".join(PIECES)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ GIVEN = {
 
 def _vocabulary(folder, pieces, line_end="\n"):
     path = folder / "other.txt"
-    path.write_text("".join(f"{piece}\n" for piece in pieces), newline=line_end)
+    path.write_text("\n".join(pieces), newline=line_end)
     return path
 
 

@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow_text  # noqa: F401  registers the operations of exports that other processes wrote
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers the operations of exports that other processes wrote
 from tensorflow.core.protobuf import saved_model_pb2
 
 from serving import check as check_module
