@@ -113,8 +113,8 @@ class SummaryLoop(DepthLoop):
 class InferenceEncoder(tf.Module):
     """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
-    # Whether extensions are used without their export versions, the class for batches of several rows, and whether an
-    # export tokenizes in its graph.
+    # Whether extensions are those for LiteRT, the class for batches of several rows, and whether an export tokenizes in
+    # its graph.
     is_plain, rows_class, takes_texts = False, FlatRows, True
 
     def __init__(

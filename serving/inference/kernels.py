@@ -67,7 +67,10 @@ class ExportedExtension(tf.Module):
 def exported_extensions(
     encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
 ) -> list[ExportedExtension]:
-    """Returns an object per extension of an encoder: of its class for exports, or ExportedExtension if `is_plain`."""
+    """Returns an object per extension of an encoder: of its class for exports or, if `is_plain`, for LiteRT.
+
+    Without such a class it is an ExportedExtension.
+    """
     found = []
     for extension in encoder.config.extensions:
         defined, name = (), f"serving.inference.extensions.{extension.name}"
