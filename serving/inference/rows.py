@@ -285,12 +285,13 @@ class FlatRows(BatchRows):
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
         flat = tf.reshape(projected, [-1, self.config.head_size])
-        count = tf.size(self.tables.block_rows)
-        contexts = tf.TensorArray(flat.dtype, count, infer_shape=False, element_shape=[None, self.config.head_size])
+        count, size = tf.size(self.tables.block_rows), self.config.head_size
+        contexts = tf.TensorArray(flat.dtype, count + 1, infer_shape=False, element_shape=[None, size])
         contexts = tf.while_loop(
             lambda block, _: block < count,
             lambda block, contexts: (block + 1, contexts.write(block, self._attend_block(flat, step, block))),
-            (0, contexts),
+            # A batch without rows has no block, and an eager TensorArray must hold something to be joined.
+            (0, contexts.write(count, tf.zeros([0, size], flat.dtype))),
         )[1].concat()
         if not step.only_summary:
             contexts = tf.gather(contexts, self.tables.back)
