@@ -25,7 +25,7 @@ from tests.refusals import refused
 from tfrecords.base import hub as base_hub
 from tfrecords.tokenizers.loading import load_tokenizer
 
-VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
+VOCABULARY = "\n".join(PIECES)
 WEIGHTS = {"weight": np.arange(200_000, dtype="float32")}
 NAMES = "me/model"
 PUBLISHED = Path("published") / NAMES
