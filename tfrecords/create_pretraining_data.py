@@ -39,9 +39,7 @@ class CreateSettings(BuildSettings, TextSettings):
     max_unknown_share: float = setting(
         0.2, help="Largest share of the text's tokens that may be unknown to the vocabulary.", at_least=0.0, at_most=1.0
     )
-    workers: int | None = setting(
-        None, help="Number of processes; left out: one for each core it may use.", at_least=1
-    )
+    workers: int | None = setting(None, help="Number of processes; left out: one for each core it may use.", at_least=1)
     runner: str = setting("local", help="local: processes here; ray: the cluster of RAY_ADDRESS.", choices=RUNNERS)
     overwrite: bool = setting(False, help="Replace records of other settings or another corpus in --output_dir.")
 

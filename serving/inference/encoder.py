@@ -115,7 +115,7 @@ class InferenceEncoder(tf.Module):
 
     # Whether extensions are those for LiteRT, the class for batches of several rows, and whether an export tokenizes in
     # its graph.
-    is_plain, rows_class, takes_texts = False, FlatRows, True
+    for_litert, rows_class, takes_texts = False, FlatRows, True
 
     def __init__(
         self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None, max_seq_length: int | None = None
@@ -133,7 +133,7 @@ class InferenceEncoder(tf.Module):
         self.embeddings = ExportedEmbeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32, self.config.pooler_act)
         self.pooler_norm = None if encoder.pooler_norm is None else norm(encoder.pooler_norm)
-        self.extensions = exported_extensions(encoder, self.settings, self.is_plain)
+        self.extensions = exported_extensions(encoder, self.settings, self.for_litert)
         weights_first = options.compute == "float32" and has_only_avx2()
         self.attentions, self.feed_forwards = (
             [half(one, i, self.extensions, dtype, weights_first) for i, one in enumerate(encoder.halves_of(kind))]
@@ -245,7 +245,7 @@ class InferenceEncoder(tf.Module):
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
         for one in self.extensions:
             attention = one.attention(attention)
-        attention = attention if self.is_plain else for_long_rows(attention, self.settings.longest)
+        attention = attention if self.for_litert else for_long_rows(attention, self.settings.longest)
         rows = (OneRow if one_row else self.rows_class)(batch, self.config, attention)
         return self.with_features(rows, features)
 

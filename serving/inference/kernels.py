@@ -31,10 +31,10 @@ class KernelSettings(NamedTuple):
 class ExportedExtension(tf.Module):
     """An extension in an export, with its weights as constants; `serving/inference/extensions` has subclasses.
 
-    `has_one_row`: whether it supports single rows (OneRow). `is_plain`: whether it is for LiteRT.
+    `has_one_row`: whether it supports single rows (OneRow). `for_litert`: whether it is for LiteRT files.
     """
 
-    has_one_row, is_plain = True, False
+    has_one_row, for_litert = True, False
 
     def __init__(self, extension: Extension, encoder: AlbertEncoder, settings: KernelSettings):
         super().__init__()
@@ -65,9 +65,9 @@ class ExportedExtension(tf.Module):
 
 
 def exported_extensions(
-    encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
+    encoder: AlbertEncoder, settings: KernelSettings, for_litert: bool = False
 ) -> list[ExportedExtension]:
-    """Returns an object per extension of an encoder: of its class for exports or, if `is_plain`, for LiteRT.
+    """Returns an object per extension of an encoder: of its class for exports or, if `for_litert`, for LiteRT.
 
     Without such a class it is an ExportedExtension.
     """
@@ -77,7 +77,7 @@ def exported_extensions(
         if importlib.util.find_spec(name) is not None:
             defined = [one for one in vars(importlib.import_module(name)).values() if isinstance(one, type)]
         own = (one for one in defined if one.__module__ == name and issubclass(one, ExportedExtension))
-        cls = next((one for one in own if one.is_plain == is_plain), ExportedExtension)
+        cls = next((one for one in own if one.for_litert == for_litert), ExportedExtension)
         found.append(cls(extension, encoder, settings))
     return found
 

@@ -84,7 +84,7 @@ class PaddedBatch:
 class LiteRtEncoder(InferenceEncoder):
     """The encoder of LiteRT files: float32, and padding is computed too."""
 
-    is_plain, rows_class, takes_texts = True, Rectangle, False
+    for_litert, rows_class, takes_texts = True, Rectangle, False
 
     def _by_size(self, answer: Callable, *inputs):
         return answer(*self._begin(*inputs))

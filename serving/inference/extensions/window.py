@@ -72,7 +72,7 @@ class GatheredBlocks(window.Blocks):
 class LiteRtWindow(ExportedExtension):
     """Attends to near keys in rows of every length; LiteRT's conditions have results of unknown size."""
 
-    is_plain = True
+    for_litert = True
 
     def attention(self, attention: Attention) -> Attention:
         return self.extension.attention(attention, self.weights, GatheredBlocks)

@@ -215,10 +215,10 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 def folder_rules(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Returns which of `tfrecords.tokenizers.base.FOLDER_RULES` hold for a folder's tokenizer."""
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
-    # The library's own step comes after added tokens that it matches in a text as it is.
     near = FolderFiles(folder)
     says_so = files.read_object(next(found, folder)).get("do_lower_case")
     lowers_first = (says_so or (near.lowers_first and not near.by_class)) and not tokenizer.lower_case
+    # The library matches added tokens before it lower-cases, which would hide them here.
     tokens = [one.content for one in tokenizer.cut_tokens if one.content.swapcase() != one.content]
     if lowers_first and tokens:
         other_files.refuse(folder, f"says do_lower_case and adds {tokens[0]!r}")
